@@ -141,7 +141,11 @@ class Clients:
 
     def break_a_rule(self) -> None:
         """Plant the fault once, in a partition with fetches and commits."""
-        ready = [each for each in range(self.partitions) if self.position[each] > 5 and self.committed[each] > 5]
+        ready = [
+            partition
+            for partition in range(self.partitions)
+            if self.position[partition] > 5 and self.committed[partition] > 5
+        ]
         if not ready:
             return
         partition = self.chance.choice(ready)

@@ -105,8 +105,10 @@ class Writer:
     def events(self) -> list[Event]:
         """Return the whole directory as events."""
         folders = [log.folder for log in self._logs.values()]
-        found = [event for folder in folders for event in folder_events(folder, {}, self._disk, appends=True)]
-        return with_summary(found, "directory")
+        directory_events = [
+            event for folder in folders for event in folder_events(folder, {}, self._disk, appends=True)
+        ]
+        return with_summary(directory_events, "directory")
 
     def close(self) -> None:
         """Close all logs."""
@@ -191,7 +193,7 @@ def application(writer: Writer, number: int, seed: int, fault: str | None = None
     """
     chance = random.Random(seed)
     group, producer, epoch = f"billing-{number}", 1_000 + number, 0
-    keys = [f"run{number}-k{each}" for each in range(20 + chance.randrange(30))]
+    keys = [f"run{number}-k{key}" for key in range(20 + chance.randrange(30))]
     for start in range(0, len(keys), 10):
         writer.write("orders", number, keys[start : start + 10])
     position = sequence = 0

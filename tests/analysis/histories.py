@@ -60,15 +60,15 @@ class Histories:
                 log = self.logs[name]
                 self.positions[process, name] = log[self.chance.randrange(len(log))][0] if log else 0
             self.history.append(Operation(process, OK, [Assign(tuple(taken))]))
-        found = {}
+        seen = {}
         for name in self.assigned[process]:
             at = self.positions[process, name]
             records = [pair for pair in self.logs[name] if pair[0] >= at][:10]
             if records:
-                found[name] = records
+                seen[name] = records
                 self.positions[process, name] = records[-1][0] + 1
-        if found:
-            self.history.append(Operation(process, OK, [Poll(found)]))
+        if seen:
+            self.history.append(Operation(process, OK, [Poll(seen)]))
 
     # Faults
 
@@ -98,7 +98,7 @@ class Histories:
         self.history[index] = replace(operation, steps=[Poll(seen)])
         return name
 
-    def nobody_reads(self, name: str, value: Any) -> None:
+    def remove_from_polls(self, name: str, value: Any) -> None:
         for index, operation in enumerate(self.history):
             if any(isinstance(step, Poll) and name in step.records for step in operation.steps):
                 self.change(index, name, lambda seen: [pair for pair in seen if pair[1] != value])
@@ -120,17 +120,21 @@ def _duplicate(world: Histories, index: int, name: str) -> str:
 
 def _lost(world: Histories, index: int, name: str) -> str:
     known = {
-        step.value for each in world.history if each.status == OK for step in each.sends() if step.partition == name
+        step.value
+        for operation in world.history
+        if operation.status == OK
+        for step in operation.sends()
+        if step.partition == name
     }
     (step,) = world.history[index].steps
     assert isinstance(step, Poll)
     value = next(value for _, value in step.records[name][1:-1] if value in known)
-    world.nobody_reads(name, value)
+    world.remove_from_polls(name, value)
     return name
 
 
 def _aborted(world: Histories, index: int, name: str) -> str:
-    """Make a poll return records of an aborted transaction."""
+    """Mark the transaction of a record that a poll returned as failed."""
     (step,) = world.history[index].steps
     assert isinstance(step, Poll)
     value = step.records[name][1][1]
@@ -167,7 +171,7 @@ def _precommitted(world: Histories, index: int, name: str) -> str:
             seen = Poll({sends[0].partition: [(sends[0].offset, sends[0].value)]})
             world.history[place] = replace(operation, steps=[*sends, seen])
             return sends[0].partition
-    raise AssertionError("nobody sends")
+    raise AssertionError("no operation sends")
 
 
 def _skip(world: Histories, index: int, name: str) -> str:
@@ -191,7 +195,7 @@ def _back(world: Histories, index: int, name: str) -> str:
 
 
 def _sends(world: Histories, *, internal: bool) -> str:
-    """Swap the offsets of a producer's records."""
+    """Append records of a producer whose offsets decrease."""
     name = "sent-0"
     sends = [Send(name, "late", 8), Send(name, "early", 3)]
     if internal:

@@ -37,7 +37,7 @@ def requests(count: int, seed: int) -> list[str]:
         if event["kind"] == "response" and chance.randrange(3) == 0:
             event |= {"errors": ["NOT_COORDINATOR"]}
         if chance.randrange(9) == 0:
-            offsets = [{"topic": "t", "partition": each, "offset": 5} for each in range(chance.randrange(3))]
+            offsets = [{"topic": "t", "partition": partition, "offset": 5} for partition in range(chance.randrange(3))]
             event = event | {"kind": "offsets.committed", "group": "g", "offsets": offsets}
             event = {key: value for key, value in event.items() if key not in ("connection", "api")}
         lines.append(json.dumps(event, separators=(",", ":"), ensure_ascii=False) + "\n")
@@ -86,13 +86,13 @@ def test_filter_equals_parsing_every_line(log, name, size, monkeypatch):
     wants = ANALYSES[name].wants
     filtered, quick = read(log, FORMAT, wants, size)
     every, slow = read(log, "", wants, size)
-    fields = [(each.position, each.event, each.time_ms, each.group, each.member, each.host) for each in filtered]
-    expected = [(each.position, each.event, each.time_ms, each.group, each.member, each.host)
-                for each in every if of_interest(each)]  # fmt: skip
-    assert [each for each in fields if each[1] not in ("request", "response")] == [
-        each for each in expected if each[1] not in ("request", "response")
+    fields = [(event.position, event.event, event.time_ms, event.group, event.member, event.host) for event in filtered]
+    expected = [(event.position, event.event, event.time_ms, event.group, event.member, event.host)
+                for event in every if of_interest(event)]  # fmt: skip
+    assert [values for values in fields if values[1] not in ("request", "response")] == [
+        values for values in expected if values[1] not in ("request", "response")
     ]
-    assert {each[:3] for each in fields} == {each[:3] for each in expected}
+    assert {values[:3] for values in fields} == {values[:3] for values in expected}
     assert (quick.lines, quick.events, quick.unparsed) == (slow.lines, slow.events, slow.unparsed)
     assert (quick.first_ms, quick.last_ms) == (slow.first_ms, slow.last_ms)
     assert quick.formats == slow.formats

@@ -87,9 +87,11 @@ def test_dual_assign_finds_two_owners_in_event_log(tmp_path):
         assigned(1, "b", [1], 5_000, epoch=2),
         assigned(2, "a", [0], 9_000, epoch=2),
     )
-    said = run("dual-assign", path, code=1)
-    assert said.startswith("1 partition of group g had two owners at the same time: t-1 belonged to a and b for 4.0 s")
-    assert "Steps" in said
+    output = run("dual-assign", path, code=1)
+    assert output.startswith(
+        "1 partition of group g had two owners at the same time: t-1 belonged to a and b for 4.0 s"
+    )
+    assert "Steps" in output
     report = json.loads(run("dual-assign", path, "--json", code=1))
     (finding,) = report["findings"]
     assert finding["facts"]["members"] == ["a", "b"]
@@ -309,9 +311,9 @@ def test_compressed_logs_and_folders_are_read(tmp_path):
 
 
 def test_piece_size_does_not_change_the_lines():
-    whole = [each.position for piece in find_pieces([str(KGO)]) for each in read_piece(piece) if each.format]
+    whole = [line.position for piece in find_pieces([str(KGO)]) for line in read_piece(piece) if line.format]
     for size in (997, 4_096):
-        parts = [each.position for piece in find_pieces([str(KGO)], size) for each in read_piece(piece) if each.format]
+        parts = [line.position for piece in find_pieces([str(KGO)], size) for line in read_piece(piece) if line.format]
         assert sorted(set(parts)) == sorted(set(whole))
     with pytest.raises(InputError):
         find_pieces(["/not/there"])
@@ -339,9 +341,9 @@ def test_client_trace_finds_rewinds_and_silence(tmp_path):
         "[10:00:51 1][DEBUG] updated committed; group: g, to: t[3{10=>7}]",
     ]
     path = write(tmp_path / "client.log", *lines)
-    said = run("client-trace", path, "-p", "3", code=1)
+    output = run("client-trace", path, "-p", "3", code=1)
     for words in ("silence", "offsets were read again", "commit went back"):
-        assert words in said
+        assert words in output
     assert "no client in the input uses partition 9" in run("client-trace", path, "-p", "9", code=2)
     fine = run("client-trace", KGO, "-p", "2", code=0)
     assert "nothing wrong" in fine

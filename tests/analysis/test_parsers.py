@@ -101,8 +101,8 @@ def test_librdkafka_lines_are_parsed():
     ],
 )
 def test_java_layouts_are_parsed(head):
-    said = "[Consumer clientId=c1, groupId=g] Adding newly assigned partitions: orders-0, orders-1"
-    (event,) = parse_java.parse(head + said, BASE)
+    message = "[Consumer clientId=c1, groupId=g] Adding newly assigned partitions: orders-0, orders-1"
+    (event,) = parse_java.parse(head + message, BASE)
     assert (event.event, event.client, event.group, event.partitions) == (
         "group.added",
         "c1",
@@ -130,10 +130,10 @@ def test_every_event_log_kind_is_parsed():
         values["errors"] = ["NOT_COORDINATOR"]
         log.emit(2, kind, values)
     for line in lines:
-        found = parse_ottla.parse(line, BASE)
-        assert found
-        assert {event.event for event in found} <= EVENTS.keys(), line
-        assert all(event.time_ms == 5_000 for event in found)
+        events = parse_ottla.parse(line, BASE)
+        assert events
+        assert {event.event for event in events} <= EVENTS.keys(), line
+        assert all(event.time_ms == 5_000 for event in events)
     assert parse_ottla.parse('{"seq": 1, "time"', BASE) is None
     assert parse_ottla.parse('{"seq": 1, "time": "x", "kind": "request", "node": 1}', BASE) is None
 

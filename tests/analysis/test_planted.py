@@ -131,10 +131,10 @@ def test_timeouts_are_found_under_random_faults():
             simulation = Transactions(seed, newer=seed % 3 != 0)
             simulation.run()
         report = evaluate(TIMEOUT, transaction_log(simulation), QUICK)
-        found = {finding.facts["transactional id"] for finding in report.findings}
-        assert set(given_up) <= found, f"seed {seed}"
+        reported = {finding.facts["transactional id"] for finding in report.findings}
+        assert set(given_up) <= reported, f"seed {seed}"
         # From its states alone, one that its client aborted too late looks as if the coordinator had.
-        found_more += len(found - set(given_up))
+        found_more += len(reported - set(given_up))
     assert found_more <= 3
 
 

@@ -58,9 +58,9 @@ def test_planted_client_fault_is_found_with_its_client(fault):
         events = clients.run()
         assert clients.planted is not None
         report = evaluate(TRACE, events, {"topic": "orders", "partition": clients.planted.partition})
-        found = {(finding.title.partition(": ")[2].partition(" in ")[0], finding.facts["culprit"])
+        reported = {(finding.title.partition(": ")[2].partition(" in ")[0], finding.facts["culprit"])
                  for finding in report.findings}  # fmt: skip
-        assert found == {(FAULTS[fault], clients.planted.client)}, f"seed {seed}: {report.verdict}"
+        assert reported == {(FAULTS[fault], clients.planted.client)}, f"seed {seed}: {report.verdict}"
 
 
 def test_keeping_up_groups_have_no_finding():
@@ -109,6 +109,6 @@ def test_planted_anomaly_is_found_in_its_partition(kind, tmp_path):
         partition = world.plant(kind)
         path.write_text("".join(write_history(world.history)))
         report = run_here(ANOMALIES, find_pieces([str(path)]), {})
-        found = {(finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings}
-        assert (kind.value, partition) in found, f"seed {seed}: {report.verdict}"
-        assert {where for _, where in found} == {partition}, f"seed {seed}: {report.verdict}"
+        reported = {(finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings}
+        assert (kind.value, partition) in reported, f"seed {seed}: {report.verdict}"
+        assert {where for _, where in reported} == {partition}, f"seed {seed}: {report.verdict}"

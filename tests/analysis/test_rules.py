@@ -175,7 +175,7 @@ def test_rebalances_finds_an_unsteady_member():
             Event(now + 900, "group.state", group="g", protocol="classic", state="Stable", epoch=number + 1),
         ]
     report = evaluate(
-        ANALYSES["rebalances"], with_summary([each._replace(position=n) for n, each in enumerate(events)])
+        ANALYSES["rebalances"], with_summary([entry._replace(position=n) for n, entry in enumerate(events)])
     )
     (finding,) = report.findings
     assert finding.facts["rebalances"] == 10
@@ -195,7 +195,7 @@ def test_txn_timeout_distinguishes_causes():
             event(12_000, "txn.state", state="PrepareAbort", partitions=["t-0"], duration_ms=10_000),
             event(12_100, "txn.state", state="CompleteAbort", partitions=["t-0"], duration_ms=10_000),
         ]
-        return with_summary([each._replace(position=number) for number, each in enumerate(whole)])
+        return with_summary([entry._replace(position=number) for number, entry in enumerate(whole)])
 
     rule = ANALYSES["txn-timeout"]
     (fenced,) = evaluate(rule, story(event(8_000, "txn.init", api="InitProducerId", client="new"))).findings
@@ -204,9 +204,9 @@ def test_txn_timeout_distinguishes_causes():
     assert "longer than the timeout" in busy.cause
     (stopped,) = evaluate(rule, story(event(1_500, "request", api="Produce", client="old"))).findings
     assert (stopped.facts["culprit"], stopped.facts["last request"][:7]) == ("old", "Produce")
-    asked = event(9_000, "txn.end", api="EndTxn", client="old", state="commit")
-    (stalled,) = evaluate(rule, story(asked)).findings
+    end_txn = event(9_000, "txn.end", api="EndTxn", client="old", state="commit")
+    (stalled,) = evaluate(rule, story(end_txn)).findings
     assert "coordinator stalled" in stalled.cause
     moved = Event(5_000, "coordinator", host="node 2", state="loaded", topic="__transaction_state", partition=3)
-    (moving,) = evaluate(rule, [*story(asked), moved]).findings
+    (moving,) = evaluate(rule, [*story(end_txn), moved]).findings
     assert "coordinator moved: node 2 loaded __transaction_state-3" in moving.cause

@@ -196,15 +196,15 @@ def healthy_transactions(seed: int) -> list[Event]:
 def counted_timeouts() -> Iterator[list[str]]:
     """Collect the transactional ids that coordinators abort by timeout."""
     real = ottla.transactions.coordinator.timed_out
-    found: list[str] = []
+    late_ids: list[str] = []
 
     def timed_out(shard: Any, now_ms: int) -> Any:
         late = real(shard, now_ms)
-        found.extend(each.transactional_id for each in late)
+        late_ids.extend(transaction.transactional_id for transaction in late)
         return late
 
     with mock.patch.object(ottla.transactions.coordinator, "timed_out", timed_out):
-        yield found
+        yield late_ids
 
 
 def stalled_coordinator(seed: int) -> tuple[list[Event], set[str], int]:
@@ -319,7 +319,7 @@ def parsed(lines: list[str]) -> list[Event]:
     base = Event(None, "log", file="events.jsonl")
     events = []
     for number, line in enumerate(lines):
-        found = parse_ottla.parse(line, base._replace(position=number, text=line))
-        assert found is not None, line
-        events += found
+        line_events = parse_ottla.parse(line, base._replace(position=number, text=line))
+        assert line_events is not None, line
+        events += line_events
     return with_summary(events, "events.jsonl")

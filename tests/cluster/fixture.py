@@ -23,8 +23,8 @@ METADATA = "__cluster_metadata-0"
 
 def facts() -> dict[str, Any]:
     """Return the responses of Kafka's admin client about the directory."""
-    found: dict[str, Any] = json.loads((KAFKA / "facts.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((KAFKA / "facts.json").read_text())
+    return result
 
 
 def on_disk(name: str | None = None) -> LogDirectory:

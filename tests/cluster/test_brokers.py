@@ -84,9 +84,9 @@ def arrive(image: ClusterImage, broker_id: int, offset: int, previous_epoch: int
 
 
 def part(image: ClusterImage) -> Partition:
-    found = image.partition("t", 0)
-    assert found is not None
-    return found
+    result = image.partition("t", 0)
+    assert result is not None
+    return result
 
 
 def test_registered_broker_is_fenced_until_unfenced() -> None:
@@ -193,7 +193,7 @@ def test_preferred_leader_election() -> None:
     image.replay_all(change_isr(image, "t", 0, [1, 2, 0], layers=LAYERS))
     assert part(image).leader == 1
     results, records = elect_leaders(image, 0, None, layers=LAYERS)
-    assert [each.error_code for each in results[0].partition_result] == [0]
+    assert [partition.error_code for partition in results[0].partition_result] == [0]
     image.replay_all(records)
     assert part(image).leader == 0
     results, records = elect_leaders(
@@ -202,7 +202,7 @@ def test_preferred_leader_election() -> None:
         [TopicPartitions(topic="t", partitions=[0, 5]), TopicPartitions(topic="x", partitions=[0])],
         layers=LAYERS,
     )
-    codes = [each.error_code for result in results for each in result.partition_result]
+    codes = [partition.error_code for result in results for partition in result.partition_result]
     assert codes == [
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -212,8 +212,8 @@ def test_preferred_leader_election() -> None:
 
 
 def reassign(image: ClusterImage, replicas: list[int] | None) -> int:
-    wanted = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=replicas)])
-    responses, records = alter_reassignments(image, [wanted], layers=LAYERS)
+    topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=replicas)])
+    responses, records = alter_reassignments(image, [topic], layers=LAYERS)
     image.replay_all(records)
     return responses[0].partitions[0].error_code
 

@@ -144,8 +144,10 @@ def test_effective_configs_equal_kafka_description(running: ClusterImage) -> Non
     for resource, entries in facts()["configs"].items():
         kind, _, name = resource.partition(":")
         if kind == "TOPIC":
-            ours = {each.name: each for each in describe_topic(running.config(ConfigResourceType.TOPIC, name), layers)}
-            assert {key: ours[key].value for key in entries} == {key: each["value"] for key, each in entries.items()}
+            ours = {
+                entry.name: entry for entry in describe_topic(running.config(ConfigResourceType.TOPIC, name), layers)
+            }
+            assert {key: ours[key].value for key in entries} == {key: entry["value"] for key, entry in entries.items()}
 
 
 def _static(entries: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -177,31 +179,33 @@ def test_acls_equal_kafka_description(running: ClusterImage) -> None:
 
 
 def test_quotas_users_tokens_features_equal_kafka_description(running: ClusterImage) -> None:
-    said = facts()
-    assert {tuple(sorted(each["entity"].items())): each["quotas"] for each in said["quotas"]} == running.client_quotas
+    expected = facts()
+    assert {
+        tuple(sorted(quota["entity"].items())): quota["quotas"] for quota in expected["quotas"]
+    } == running.client_quotas
     assert {
         (name, {"SCRAM_SHA_256": 1, "SCRAM_SHA_512": 2}[info["mechanism"]], info["iterations"])
-        for name, user in said["scram"].items()
+        for name, user in expected["scram"].items()
         for info in user["credentialInfos"]
     } == {
         (name, mechanism, credential.iterations)
         for mechanism, users in running.scram.items()
         for name, credential in users.items()
     }
-    assert {each["token_id"]: each["owner"] for each in said["tokens"]} == {
+    assert {token["token_id"]: token["owner"] for token in expected["tokens"]} == {
         token.token_id: token.owner for token in running.delegation_tokens.values()
     }
-    finalized = {name: level["maxVersionLevel"] for name, level in said["features"]["finalized"].items()}
+    finalized = {name: level["maxVersionLevel"] for name, level in expected["features"]["finalized"].items()}
     assert finalized.pop("kraft.version") == 1
     assert finalized == running.features
 
 
 def test_token_is_found_by_hmac_from_kafka(running: ClusterImage) -> None:
     assert facts()["tokens"]
-    for said in facts()["tokens"]:
-        found = find_token(running, TokenRules(TOKEN_KEY, 0, 0), base64.b64decode(said["hmac"]))
-        assert found is not None
-        assert found.token_id == said["token_id"]
+    for expected in facts()["tokens"]:
+        token = find_token(running, TokenRules(TOKEN_KEY, 0, 0), base64.b64decode(expected["hmac"]))
+        assert token is not None
+        assert token.token_id == expected["token_id"]
 
 
 @pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: str(path.relative_to(KAFKA)))
@@ -263,9 +267,9 @@ def test_first_epoch_writes_kafka_bytes(name: str) -> None:
             disk.remove(f"/data/{METADATA}/{file}")
     log = MetadataLog.open(directory, NODES[name])
     log.start_epoch()
-    found = log.log.read(0, 1 << 20, log.next_offset).records
-    assert found is not None
-    ours = found.read_all()
+    stored = log.log.read(0, 1 << 20, log.next_offset).records
+    assert stored is not None
+    ours = stored.read_all()
     assert without_time(ours) == without_time(theirs[: len(ours)])
     assert (
         disk.read(f"/data/{METADATA}/partition.metadata")
@@ -309,7 +313,7 @@ def test_clean_shutdown_writes_kafka_records(running: ClusterImage) -> None:
 
 def test_restart_writes_kafka_records() -> None:
     records = log_records("data")
-    registrations = [place for place, (_, each) in enumerate(records) if isinstance(each, RegisterBrokerRecord)]
+    registrations = [place for place, (_, record) in enumerate(records) if isinstance(record, RegisterBrokerRecord)]
     assert len(registrations) > 1, "the captured node was restarted"
     place = registrations[-1]
     image = ClusterImage()
@@ -335,8 +339,8 @@ def test_restart_writes_kafka_records() -> None:
     assert len(ours) == 1
     registration = ours[0]
     assert isinstance(registration, RegisterBrokerRecord)
-    registration.features.sort(key=lambda each: each.name)
-    kafkas.features.sort(key=lambda each: each.name)
+    registration.features.sort(key=lambda feature: feature.name)
+    kafkas.features.sort(key=lambda feature: feature.name)
     assert registration == kafkas
     image.replay(registration)
     unfenced = unfence_broker(image, 1, layers=layers(image))

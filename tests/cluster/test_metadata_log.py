@@ -100,15 +100,15 @@ class Changes:
         return self.random.choice(["a", "b", "c.d", "e-f"])
 
     def topics(self, image: ClusterImage) -> list[Message]:
-        wanted = CreatableTopic(name=self.name(), num_partitions=1 + self.random.below(3), replication_factor=1)
-        return create_topics(image, [wanted], layers=LAYERS, random=self.random)[1]
+        topic = CreatableTopic(name=self.name(), num_partitions=1 + self.random.below(3), replication_factor=1)
+        return create_topics(image, [topic], layers=LAYERS, random=self.random)[1]
 
     def deletions(self, image: ClusterImage) -> list[Message]:
         return delete_topics(image, [DeleteTopicState(name=self.name())])[1]
 
     def partitions(self, image: ClusterImage) -> list[Message]:
-        wanted = CreatePartitionsTopic(name=self.name(), count=2 + self.random.below(4), assignments=None)
-        return create_partitions(image, [wanted], random=self.random)[1]
+        topic = CreatePartitionsTopic(name=self.name(), count=2 + self.random.below(4), assignments=None)
+        return create_partitions(image, [topic], random=self.random)[1]
 
     def configs(self, image: ClusterImage) -> list[Message]:
         operation = self.random.choice([AlterOperation.SET, AlterOperation.DELETE])
@@ -149,7 +149,7 @@ class Changes:
 
     def acls(self, image: ClusterImage) -> list[Message]:
         if self.random.below(3) == 0:
-            wanted = DeleteAclsFilter(
+            acl_filter = DeleteAclsFilter(
                 resource_type_filter=1,
                 resource_name_filter=self.name(),
                 pattern_type_filter=1,
@@ -158,7 +158,7 @@ class Changes:
                 operation=1,
                 permission_type=1,
             )
-            return delete_acls(image, [wanted])[1]
+            return delete_acls(image, [acl_filter])[1]
         creation = AclCreation(
             resource_type=2,
             resource_name=self.name(),
@@ -418,7 +418,9 @@ def damage_batch(log: MetadataLog, number: int, *, offset: int = 0) -> None:
     disk = log.directory.env.disk
     path = f"{FOLDER}/{0:020d}.log"
     file = disk.open(path)
-    batch = next(each for each in iter_batches(disk.read(path)) if each.base_offset >= log.next_offset - 6 + number)
+    batch = next(
+        header for header in iter_batches(disk.read(path)) if header.base_offset >= log.next_offset - 6 + number
+    )
     position = batch.position + (offset or batch.size - 1)
     file.write_at(position, bytes([file.read_at(position, 1)[0] ^ 0x10]))
 

@@ -59,7 +59,7 @@ def acl(**changed: object) -> AclCreation:
     return AclCreation(**given)
 
 
-def wanted(**changed: object) -> DeleteAclsFilter:
+def acl_filter(**changed: object) -> DeleteAclsFilter:
     given: dict[str, object] = {
         "resource_type_filter": 1,
         "resource_name_filter": None,
@@ -114,28 +114,28 @@ def test_acl_filter_matches_as_in_kafka(image: ClusterImage) -> None:
     ]
     image.replay_all(create_acls(image, entries, random=SeededRandom(1))[1])
 
-    def found(**changed: object) -> list[tuple[int, str]]:
-        return [(each.resource_type, each.resource_name) for _, each in matching_acls(image, wanted(**changed))]
+    def matching(**changed: object) -> list[tuple[int, str]]:
+        return [(entry.resource_type, entry.resource_name) for _, entry in matching_acls(image, acl_filter(**changed))]
 
-    assert len(found()) == 5
-    assert found(resource_type_filter=2, resource_name_filter="orders") == [(2, "orders")]
-    assert found(resource_type_filter=2, resource_name_filter="orders", pattern_type_filter=2) == [
+    assert len(matching()) == 5
+    assert matching(resource_type_filter=2, resource_name_filter="orders") == [(2, "orders")]
+    assert matching(resource_type_filter=2, resource_name_filter="orders", pattern_type_filter=2) == [
         (2, "orders"),
         (2, "ord"),
         (2, "*"),
     ]
-    assert found(pattern_type_filter=4) == [(2, "ord")]
-    assert found(principal_filter="User:x") == []
+    assert matching(pattern_type_filter=4) == [(2, "ord")]
+    assert matching(principal_filter="User:x") == []
 
 
 def test_acls_are_deleted_by_filter(image: ClusterImage) -> None:
     image.replay_all(create_acls(image, [acl(), acl(resource_name="u")], random=SeededRandom(1))[1])
-    results, records = delete_acls(image, [wanted(resource_name_filter="u"), wanted(operation=0)])
+    results, records = delete_acls(image, [acl_filter(resource_name_filter="u"), acl_filter(operation=0)])
     assert isinstance(results[0], list)
     assert [result.resource_name for result in results[0]] == ["u"]
     assert isinstance(results[1], KafkaError)
     image.replay_all(records)
-    assert [each.resource_name for each in image.acls.values()] == ["t"]
+    assert [entry.resource_name for entry in image.acls.values()] == ["t"]
 
 
 # quotas
@@ -260,9 +260,9 @@ def token(image: ClusterImage, **given: object) -> bytes:
 
 def test_token_expires_at_most_at_its_max_lifetime(image: ClusterImage) -> None:
     secret = token(image, max_lifetime_ms=300)
-    found = find_token(image, RULES, secret)
-    assert found is not None
-    assert (found.owner, found.expiry_ms, found.max_ms) == ("User:r", 100, 300)
+    stored = find_token(image, RULES, secret)
+    assert stored is not None
+    assert (stored.owner, stored.expiry_ms, stored.max_ms) == ("User:r", 100, 300)
     for now, expected in ((50, 150), (120, 220), (210, 300)):
         expiry, records = renew_token(image, RULES, secret, principal="User:n", period_ms=-1, now_ms=now)
         assert expiry == expected

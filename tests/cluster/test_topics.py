@@ -102,7 +102,7 @@ def test_topic_defaults_come_from_broker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code", "message"),
+    ("requested", "code", "message"),
     [
         (topic("there"), ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'there' already exists."),
         (
@@ -174,11 +174,11 @@ def test_topic_defaults_come_from_broker() -> None:
         ),
     ],
 )
-def test_errors_have_kafkas_messages(wanted: CreatableTopic, code: ErrorCode, message: str) -> None:
+def test_errors_have_kafkas_messages(requested: CreatableTopic, code: ErrorCode, message: str) -> None:
     image = cluster()
     created(image, topic("there"), topic("a.b"))
     before = dict(image.topic_ids)
-    result = created(image, wanted)[0]
+    result = created(image, requested)[0]
     assert (result.error_code, result.error_message) == (code, message)
     assert image.topic_ids == before
 

@@ -43,9 +43,9 @@ def read_lines(name: str) -> list[dict[str, Any]]:
 @cache
 def record_class(name: str) -> type[Message]:
     for module in RECORD_MODULES:
-        found = getattr(import_module(f"ottla.protocol.record_schemas.{module}"), name, None)
-        if found is not None:
-            cls: type[Message] = found
+        declared = getattr(import_module(f"ottla.protocol.record_schemas.{module}"), name, None)
+        if declared is not None:
+            cls: type[Message] = declared
             return cls
     raise AssertionError(f"no class for {name}")
 
@@ -83,8 +83,8 @@ def differences(value: Any, expected: Any, version: int, path: str) -> Iterator[
         if not isinstance(expected, list) or len(value) != len(expected):
             yield f"{path}: {value!r} is not {expected!r}"
             return
-        for index, (each, other) in enumerate(zip(value, expected, strict=True)):
-            yield from differences(each, other, version, f"{path}[{index}]")
+        for index, (element, other) in enumerate(zip(value, expected, strict=True)):
+            yield from differences(element, other, version, f"{path}[{index}]")
     elif isinstance(value, Uuid):
         if str(value) != expected:
             yield f"{path}: {value} is not {expected}"
@@ -99,10 +99,10 @@ def check(cls: type[Message], line: dict[str, Any]) -> list[str]:
     data, version = bytes.fromhex(line["hex"]), line["version"]
     where = f"{line['name']} v{version} {line['variant']}"
     message = cls.decode(data, version)
-    found = list(differences(message, line["json"], version, where))
+    problems = list(differences(message, line["json"], version, where))
     if message.encode(version) != data:
-        found.append(f"{where}: encodes to other bytes")
-    return found
+        problems.append(f"{where}: encodes to other bytes")
+    return problems
 
 
 RECORDS = read_lines("record-schemas.jsonl")

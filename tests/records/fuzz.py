@@ -109,13 +109,13 @@ def answers(form: ModuleType, data: bytes) -> list[object]:
     """Apply every reader of untrusted bytes; return the results."""
     for user in USERS:
         user.kernel = form  # type: ignore[attr-defined]
-    found: list[object] = []
+    results: list[object] = []
 
     def note(work: Callable[[], object]) -> None:
         try:
-            found.append(work())
+            results.append(work())
         except InvalidRecords as error:
-            found.append((error.code, error.message, error.record_errors))
+            results.append((error.code, error.message, error.record_errors))
 
     for rules in RULES:
         note(lambda rules=rules: tuple(validate.validate(data, rules, NOW))[3:])  # type: ignore[misc]
@@ -127,7 +127,7 @@ def answers(form: ModuleType, data: bytes) -> list[object]:
     note(lambda: list(columnar.iter_arrow(log, headers=False, limit=LIMIT)))
     note(lambda: columnar.to_arrow(log, headers=False, first_offset=1, verify_crc=False, limit=LIMIT))
     note(lambda: walks(form, data))
-    return found
+    return results
 
 
 def walks(form: ModuleType, data: bytes) -> list[object]:

@@ -53,9 +53,9 @@ def test_columns_equal_iterated_records(groups: list[tuple[list[Record], int]], 
 @given(record_lists, st.integers(0, 20), st.integers(0, 20))
 def test_offset_range_selects_rows(records: list[Record], first: int, last: int) -> None:
     log = build_batch(records[:5], 5) + build_batch(records, 10, compression=CompressionType.LZ4)
-    found = to_arrow(log, first_offset=first, last_offset=last)
-    found.validate(full=True)
-    assert rows_of(found) == [r for _, r in iter_all_records(log) if first <= r.offset <= last]
+    selected = to_arrow(log, first_offset=first, last_offset=last)
+    selected.validate(full=True)
+    assert rows_of(selected) == [r for _, r in iter_all_records(log) if first <= r.offset <= last]
 
 
 @given(st.lists(st.tuples(record_lists, codecs, st.booleans()), max_size=5), st.integers(1, 400), st.integers(0, 20))
@@ -73,11 +73,13 @@ def test_runs_of_plain_batches_equal_single_batches(
         [to_arrow(log, headers=False, first_offset=first)],
         list(iter_arrow(log, headers=False, first_offset=first, target_bytes=target)),
     ):
-        found = []
+        actual = []
         for piece in pieces:
             piece.validate(full=True)
-            found += piece.drop_columns("timestamp").to_pylist()
-        assert [(row["offset"], row["key"], row["value"]) for row in found] == [row[0:1] + row[2:4] for row in expected]
+            actual += piece.drop_columns("timestamp").to_pylist()
+        assert [(row["offset"], row["key"], row["value"]) for row in actual] == [
+            row[0:1] + row[2:4] for row in expected
+        ]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

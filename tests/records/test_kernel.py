@@ -157,14 +157,14 @@ def test_batches_are_found_by_timestamp_in_headers_and_records(either_kernel: Mo
         build_batch([Record(0, NOW + 50, None, b""), Record(0, NOW + 40, None, b"")], 6),
         build_batch([Record(0, NOW + 50, None, b""), Record(0, NOW + 40, None, b"who knows")], 8, compression=3),
     ]
-    starts = [sum(len(each) for each in batches[:number]) for number in range(len(batches) + 1)]
+    starts = [sum(len(batch) for batch in batches[:number]) for number in range(len(batches) + 1)]
     log = b"".join(batches)
     scan = either_kernel.BatchScan(log)
-    found, position = [], 0
+    batch_numbers, position = [], 0
     while (position := scan.next_in_time(position, NOW + 5, NOW + 30)) < len(log):
-        found.append(starts.index(position))
+        batch_numbers.append(starts.index(position))
         position = scan.end
-    assert found == [1, 2, 5]
+    assert batch_numbers == [1, 2, 5]
     assert position == len(log)
     assert either_kernel.BatchScan(log[:-1]).next_in_time(starts[3], 0, NOW + 30) == starts[5]
 

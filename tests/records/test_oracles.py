@@ -73,11 +73,11 @@ def test_built_batches_equal_kafkas_uncompressed_batches(path: Path) -> None:
 
 def consumed() -> dict[tuple[str, int], list[dict[str, Any]]]:
     """Return the records that Kafka's consumer read of each partition."""
-    found = defaultdict(list)
+    records = defaultdict(list)
     for line in (DATA.parent / "records.jsonl").read_text().splitlines():
         row = json.loads(line)
-        found[row["topic"], row["partition"]].append(row)
-    return found
+        records[row["topic"], row["partition"]].append(row)
+    return records
 
 
 def as_record(row: dict[str, Any]) -> Record:
@@ -119,7 +119,7 @@ def test_records_and_columns_equal_kafkas_consumer(partition: tuple[str, int]) -
         # An open transaction is not in the index; what follows its start waits for its end.
         last = max(r.offset for r in committed)
         assert rows_of(to_arrow(log, first_offset=start, last_offset=last, aborted=aborted)) == committed
-        unended = [each._replace(last_offset=None) for each in aborted]
+        unended = [transaction._replace(last_offset=None) for transaction in aborted]
         assert rows_of(to_arrow(log, first_offset=start, last_offset=last, aborted=unended)) == committed
     stamped = {row["offset"] for row in expected if row["timestamp_type"] == "LogAppendTime"}
     table = to_arrow(log, first_offset=start)

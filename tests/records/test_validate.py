@@ -319,17 +319,17 @@ def test_structural_error_outranks_rejected_records() -> None:
 
 
 @ALL_CODECS
-@pytest.mark.parametrize("wanted", list(CompressionType), ids=lambda codec: f"to {codec.name.lower()}")
-def test_topic_codec_replaces_producers_codec(codec: CompressionType, wanted: CompressionType) -> None:
+@pytest.mark.parametrize("topic_codec", list(CompressionType), ids=lambda codec: f"to {codec.name.lower()}")
+def test_topic_codec_replaces_producers_codec(codec: CompressionType, topic_codec: CompressionType) -> None:
     data = build_batch(
         good_records(), compression=codec, producer_id=8, producer_epoch=2, base_sequence=4, transactional=True
     )
-    valid = accepted(data, LogRules(compression=wanted))
-    assert valid.rewritten is (codec != wanted)
+    valid = accepted(data, LogRules(compression=topic_codec))
+    assert valid.rewritten is (codec != topic_codec)
     stamped = valid.stamp(50, 3)
     header = read_header(stamped)
     assert check_crc(stamped, header)
-    assert header.compression == wanted
+    assert header.compression == topic_codec
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (8, 2, 4)
     assert (header.base_offset, header.partition_leader_epoch, header.is_transactional) == (50, 3, True)
     assert list(iter_records(stamped)) == [r._replace(offset=50 + i) for i, r in enumerate(good_records())]

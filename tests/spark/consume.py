@@ -32,8 +32,8 @@ def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]
     )
     try:
         partitions = sorted(consumer.list_topics(topic, 60).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
-        found: list[Seen] = []
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        records: list[Seen] = []
         open_partitions = set(partitions)
         while open_partitions:
             message = consumer.poll(60)
@@ -43,7 +43,7 @@ def consume(bootstrap: str, topic: str, *, committed: bool = True) -> list[Seen]
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 open_partitions.discard(message.partition())
             else:
-                found.append(Seen(message.partition(), message.key(), message.value(), message.headers() or []))
-        return found
+                records.append(Seen(message.partition(), message.key(), message.value(), message.headers() or []))
+        return records
     finally:
         consumer.close()

@@ -1,8 +1,8 @@
 """An exactly-once sink that kills a process once, before or after a given step.
 
-`crash` names the step, `crash.flag` a file that is made at the crash, so that the next run goes through.
-`crash.kill` is the process that dies (the driver's JVM); without it the Python worker that got there dies.
-With `crash.partner`, the flag of another query in the same driver, death waits until that one got there too.
+`crash` names the step. The crash creates the file `crash.flag`, so that the next run does not crash.
+`crash.kill` is the id of the process to kill (the driver's JVM); by default the Python worker exits.
+With `crash.partner`, the flag of another query in the same driver, the crash waits until that query crashes too.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class CrashingTask(ExactlyOnceTask):
         self.reached("after fence")
 
     def last_committed(self, client: Any) -> Any:
-        found = super().last_committed(client)
+        committed = super().last_committed(client)
         self.reached("after look")
-        return found
+        return committed
 
     def send(self, producer: Any, row: Any) -> None:
         super().send(producer, row)
@@ -117,8 +117,8 @@ class CrashingTask(ExactlyOnceTask):
         other = ExactlyOnceTask(self.plan, TaskAttempt(self.attempt.query, self.attempt.batch, 0))
         with self.plan.client() as client:
             while True:
-                found = other.last_committed(client)
-                if found is not None and found.batch >= self.attempt.batch:
+                committed = other.last_committed(client)
+                if committed is not None and committed.batch >= self.attempt.batch:
                     return
 
 

@@ -34,7 +34,7 @@ def plan(kind: type[DataSource], options: dict[str, str], filters: list[Any] | N
     reader = pickle.loads(pickle.dumps(source)).reader(schema)
     if filters:
         list(reader.pushFilters(filters))
-    return reader, [pickle.loads(pickle.dumps(each)) for each in reader.partitions()]
+    return reader, [pickle.loads(pickle.dumps(task)) for task in reader.partitions()]
 
 
 def table(kind: type[DataSource], options: dict[str, str], filters: list[Any] | None = None) -> pa.Table:
@@ -50,5 +50,5 @@ def table(kind: type[DataSource], options: dict[str, str], filters: list[Any] | 
 
 
 def rows(kind: type[DataSource], options: dict[str, str], filters: list[Any] | None = None) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table(kind, options, filters).to_pylist()
-    return found
+    result: list[dict[str, Any]] = table(kind, options, filters).to_pylist()
+    return result

@@ -1,7 +1,7 @@
 """A driver process for tests that kill drivers: `python -m tests.spark.exactly_once_driver SPEC`.
 
-It goes on with the queries that an earlier driver left, runs one clean batch of new ones, and then runs these with a
-crash built in, which kills this process's JVM.
+It resumes the queries of an earlier driver, runs one batch of new queries without a crash, and then runs these with a
+crash that kills this process's JVM.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ def main(spec: dict[str, Any]) -> None:
     spark = session("exactly-once", master=spec["master"], config={**SETTINGS, **spec.get("config", {})})
     spark.sparkContext.setLogLevel("ERROR")
     register_crashing(spark)
-    finish([start(spark, each) for each in spec.get("resume", [])])
+    finish([start(spark, target) for target in spec.get("resume", [])])
     for group in spec.get("crashes", []):
-        finish([start(spark, each) for each in group["targets"]])
+        finish([start(spark, target) for target in group["targets"]])
         pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid() if group["driver"] else 0
         running = []
-        for number, each in enumerate(group["targets"]):
+        for number, target in enumerate(group["targets"]):
             partner = group["targets"][1 - number]["flag"] if group["driver"] and len(group["targets"]) == 2 else ""
-            crash = {"crash": group["step"], "crash.flag": each["flag"], "crash.batch": "1", "crash.kill": str(pid)}
-            running.append(start(spark, each, crash | ({"crash.partner": partner} if partner else {})))
+            crash = {"crash": group["step"], "crash.flag": target["flag"], "crash.batch": "1", "crash.kill": str(pid)}
+            running.append(start(spark, target, crash | ({"crash.partner": partner} if partner else {})))
         finish(running)
     spark.stop()
     print("finished", flush=True)

@@ -40,7 +40,7 @@ def test_spark_and_local_reports_are_equal(spark, name, paths, options):
     assert there.verdict == here.verdict
     assert there.tables == here.tables
     assert there.findings == here.findings
-    assert [each.events for each in there.inputs] == [each.events for each in here.inputs]
+    assert [source.events for source in there.inputs] == [source.events for source in here.inputs]
 
 
 def test_split_file_is_read_once(spark):
@@ -78,8 +78,8 @@ def test_partitioned_history_has_same_anomalies(spark, tmp_path, seed):
     expected = check_history(history(seed))
     assert expected.kinds() == {AnomalyKind.LOST_WRITE, AnomalyKind.INTERNAL_POLL_SKIP}
     report = anomalies.run_in_spark(spark, [str(path)], {})
-    found = sorted((finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings)
-    assert found == sorted((each.kind.value, each.partition) for each in expected.anomalies)
+    reported = sorted((finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings)
+    assert reported == sorted((anomaly.kind.value, anomaly.partition) for anomaly in expected.anomalies)
     here = run_here(anomalies.ANALYSIS, find_pieces([str(path)]), {})
     assert here.verdict == report.verdict
 
@@ -119,10 +119,10 @@ def test_exactly_once_finds_duplicates_and_missing_with_producers(spark, tmp_pat
         spark, TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills")
     )
     assert report.found
-    found = {finding.facts["id"]: finding for finding in report.findings}
-    assert found.keys() == {"b", "d", "x"}
-    assert found["b"].facts["culprit"] == "producer 7/0, producer 9/0"
-    assert "several producers" in found["b"].cause
+    by_id = {finding.facts["id"]: finding for finding in report.findings}
+    assert by_id.keys() == {"b", "d", "x"}
+    assert by_id["b"].facts["culprit"] == "producer 7/0, producer 9/0"
+    assert "several producers" in by_id["b"].cause
     with pytest.raises(InputError, match="header:NAME"):
         exactly_once.run(
             spark, TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills"), "headers"

@@ -30,7 +30,7 @@ class World:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.bootstrap = cluster.bootstrap
-        (self.directory,) = [str(each.parent) for each in folder.rglob("meta.properties")]
+        (self.directory,) = [str(path.parent) for path in folder.rglob("meta.properties")]
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def test_exactly_once_accepts_cluster_and_its_directory(spark, world):
 
 
 def test_exactly_once_reports_wrong_output_of_cluster(spark, world):
-    said = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "twice", "--by", "value", code=1)
-    assert "does not hold each record" in said
+    output = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "twice", "--by", "value", code=1)
+    assert "does not hold each record" in output
     rows = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", "--json", "--sql",
                "select count(*) as bills from output", code=0)  # fmt: skip
     assert json.loads(rows) == {"bills": RECORDS}
@@ -132,8 +132,8 @@ EVENTS = ["dual-assign", "txn-timeout", "client-trace", "rebalances", "lag", "ho
 @pytest.mark.parametrize("command", EVENTS)
 def test_every_command_accepts_sql(spark, command):
     words = [command, str(LOGS / "kgo.log"), *(["-p", "1"] if command == "client-trace" else [])]
-    said = run(*words, "--sql", "select event, count(*) as times from events group by event order by event", code=0)
-    assert "group.heartbeat" in said
+    output = run(*words, "--sql", "select event, count(*) as times from events group by event order by event", code=0)
+    assert "group.heartbeat" in output
     (row,) = run(*words, "--json", "--sql", "select count(*) as lines from events", code=0).splitlines()
     assert json.loads(row)["lines"] > 400
 
@@ -153,14 +153,14 @@ def test_empty_and_truncated_directories_are_reported(spark, world, tmp_path):
     folder.mkdir()
     (folder / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
     for place in (empty, folder):
-        said = run("diff", str(place), world.directory, code=2 if place is empty else 1).replace("\n", " ")
-        assert str(place) in said
+        output = run("diff", str(place), world.directory, code=2 if place is empty else 1).replace("\n", " ")
+        assert str(place) in output
     cut = tmp_path / "cut"
     shutil.copytree(world.directory, cut)
     for path in cut.rglob("orders-*/*.log"):
         os.truncate(path, path.stat().st_size - 7)
-    said = run("diff", world.directory, str(cut), code=1).replace("\n", " ")
-    assert "only in A" in said
+    output = run("diff", world.directory, str(cut), code=1).replace("\n", " ")
+    assert "only in A" in output
     page = tmp_path / "report.html"
     run("exactly-once", str(cut), "--input", "orders", "--output", "bills", "--html", str(page), code=1)
     assert "does not hold each record" in page.read_text()

@@ -1,7 +1,7 @@
 """`exactly-once`, `diff` and `anomalies` on Spark: a hundred healthy runs in one job, and some with a fault among them.
 
-Each run of an application has partitions, a group and a producer of its own in one log directory, and each copied topic
-is its own run, so that one job looks at all of them; what it finds names the run.
+Each run of an application has its own partitions, group and producer in one log directory, and each copied topic is a
+run, so that one job checks all of them; a finding names its run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def audit(spark, path: Path, faults: dict[int, str]):
     broken = {number: application(writer, number, FIRST + number, faults.get(number)) for number in range(RUNS)}
     writer.close()
     report = exactly_once.run(spark, TopicLocation(str(path), "orders"), TopicLocation(str(path), "bills"))
-    return report, {number: found for number, found in broken.items() if found is not None}
+    return report, {number: fault for number, fault in broken.items() if fault is not None}
 
 
 def test_healthy_applications_are_exactly_once(spark, tmp_path):
@@ -60,14 +60,14 @@ def test_faulty_applications_are_found_among_healthy_ones(spark, tmp_path):
     faults = {number: EXACTLY_ONCE_FAULTS[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
     report, broken = audit(spark, tmp_path / "logs", faults)
     assert broken.keys() == faults.keys()
-    by_id: dict[str, Broken] = {each: found for found in broken.values() for each in found.ids}
-    outside = {found.culprit for found in broken.values() if found.fault in ("lost", "outside")}
+    by_id: dict[str, Broken] = {record_id: run for run in broken.values() for record_id in run.ids}
+    outside = {run.culprit for run in broken.values() if run.fault in ("lost", "outside")}
     assert {
         finding.facts["culprit"] for finding in report.findings if "outside transactions" in finding.facts
     } == outside
-    told = [finding for finding in report.findings if "id" in finding.facts]
-    assert {finding.facts["id"] for finding in told} == by_id.keys()
-    for finding in told:
+    with_id = [finding for finding in report.findings if "id" in finding.facts]
+    assert {finding.facts["id"] for finding in with_id} == by_id.keys()
+    for finding in with_id:
         planted = by_id[finding.facts["id"]]
         assert finding.facts["culprit"] == planted.culprit
         if planted.fault == "duplicate":
@@ -116,9 +116,9 @@ def test_changed_missing_or_extra_record_is_found_at_its_offset(spark, tmp_path)
     copies(tmp_path, changes)
     report = diff.run(spark, TopicLocation(str(tmp_path / "a")), TopicLocation(str(tmp_path / "b")))
     rows = {row[0]: dict(zip(report.tables[0].columns[3:], row[3:], strict=True)) for row in report.tables[0].rows}
-    found = {int(name.removeprefix("topic-")): {what: count for what, count in row.items() if count}
+    reported = {int(name.removeprefix("topic-")): {what: count for what, count in row.items() if count}
              for name, row in rows.items()}  # fmt: skip
-    assert {number: row for number, row in found.items() if row} == {
+    assert {number: row for number, row in reported.items() if row} == {
         number: {what: 1} for number, what in changes.items()
     }
     assert len(report.findings) == len(changes)
@@ -140,9 +140,9 @@ def test_every_anomaly_is_found_in_large_history(spark, tmp_path):
             text = "".join(write_history(Histories(FIRST + number, 200).history))
             file.write(text.replace('"orders-', f'"{number}-orders-').replace('"process": "', f'"process": "{number}-'))
     report = anomalies.run_in_spark(spark, [str(path)], {})
-    found = {(finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings}
-    assert planted <= found
-    assert {partition for _, partition in found} == {partition for _, partition in planted}
+    reported = {(finding.facts["anomaly"], finding.facts["partition"]) for finding in report.findings}
+    assert planted <= reported
+    assert {partition for _, partition in reported} == {partition for _, partition in planted}
 
 
 def test_copied_directory_has_no_difference(spark, tmp_path):

@@ -1,8 +1,8 @@
 """The exactly-once sink, killed at each step: after a restart read_committed shows every row once.
 
-Here the Python worker of a task dies (so the query fails and is started again from its checkpoint), and a driver's
-death between its commit and Spark's commit log is the missing file in that log. The deaths of whole drivers and
-executors, and Apache Kafka as the target, are in tests/interop/test_spark_exactly_once.py.
+The tests kill the Python worker of a task, so that the query fails and restarts from its checkpoint, and delete a file
+of Spark's commit log, as if the driver died between its commit and that log. tests/interop/test_spark_exactly_once.py
+kills whole drivers and executors, and has Apache Kafka as the target.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def test_file_batch_retry_with_other_parallelism_is_refused(
     source, flag, checkpoint = tmp_path / "source", tmp_path / "flag", tmp_path / "checkpoint"
     source.mkdir()
     for number in range(8):
-        (source / f"{number}.txt").write_text("".join(f"{5 * number + each}\n" for each in range(5)))
+        (source / f"{number}.txt").write_text("".join(f"{5 * number + line}\n" for line in range(5)))
     frame = spark.readStream.text(str(source)).selectExpr("value as key", "value")
     with pytest.raises(StreamingQueryException):
         run(frame, cluster, "files", checkpoint, crash=PARTLY, crash_flag=str(flag), crash_batch="0")

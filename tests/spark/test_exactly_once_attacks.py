@@ -168,7 +168,7 @@ def test_fewer_tasks_than_in_earlier_run_are_detected(cluster: Cluster) -> None:
         ExactlyOnceWriter(sink(cluster.bootstrap)).commit(list(again), 0)
     ExactlyOnceWriter(sink(cluster.bootstrap)).commit([*again, WrittenOnce(0), WrittenOnce(0)], 0)
     later = [attempt(cluster, rows(range(20 + task, 21 + task)), task=task, batch=1, run="two") for task in (0, 1)]
-    assert not any(each.first for each in later), "only a run's first batch can be one that was left half done"
+    assert not any(task.first for task in later), "only a run's first batch can be one that was left half done"
     ExactlyOnceWriter(sink(cluster.bootstrap)).commit(list(later), 1)
 
 

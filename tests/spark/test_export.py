@@ -65,7 +65,7 @@ AVRO: dict[str, Any] = {
 def cluster() -> Iterator[Cluster]:
     forever = {"retention.ms": "-1"}
     topics = {"orders": {"partitions": 2, "configs": forever}} | {
-        each: {"configs": forever} for each in ("typed", "avro", "json")
+        name: {"configs": forever} for name in ("typed", "avro", "json")
     }
     with Cluster(topics=topics) as running:
         yield running
@@ -181,13 +181,13 @@ def test_avro_values_are_decoded_with_schema_file(command: Command, cluster: Clu
     registered = b"\0\0\0\0\x05" + plain  # with the id of a schema registry before it
     send_values(cluster, "avro", plain, registered, b"\xff", None)
     given = ("--value", "avro", "--schema", str(path), "--by", "none", "--json")
-    code, said = command("avro", out, *given)
-    assert code == 0, said
-    assert [json.loads(said)[name] for name in ("rows", "corrupt")] == [4, 1]
+    code, output = command("avro", out, *given)
+    assert code == 0, output
+    assert [json.loads(output)[name] for name in ("rows", "corrupt")] == [4, 1]
     row = {**order, "at": datetime(2027, 1, 15), "open": "09:30:00"}  # Spark's Parquet has times without a zone
     rows = read_back(out)
-    assert [each["value"] for each in rows] == [row, row, None, None]
-    assert [each["corrupt_value"] is None for each in rows] == [True, True, False, True]
+    assert [exported["value"] for exported in rows] == [row, row, None, None]
+    assert [exported["corrupt_value"] is None for exported in rows] == [True, True, False, True]
 
     # Again: nothing, then what came; a schema may grow, and nothing is written under one that contradicts it.
     assert json.loads(command("avro", out, *given)[1])["rows"] == 0
@@ -197,8 +197,8 @@ def test_avro_values_are_decoded_with_schema_file(command: Command, cluster: Clu
     before = sorted(out.rglob("*"))
     path.write_text(json.dumps({**AVRO, "fields": [{"name": "id", "type": "string"}]}))
     send_values(cluster, "avro", b"\x02a")
-    code, said = command("avro", out, *given)
-    assert (code, said) == (
+    code, output = command("avro", out, *given)
+    assert (code, output) == (
         1,
         "ottla: field id was bigint in earlier runs and is string now: export to a new folder, with a --schema whose "
         "type holds both\n",
@@ -215,10 +215,10 @@ def test_protobuf_values_are_decoded_with_descriptor_set(command: Command, clust
     assert decode(order) == {"id": 7, "items": ["tea"], "limit": 9, "more": {"a": "b"}}
     send_values(cluster, "typed", order, b"\xff", b"\x08\x08")
     given = ("--value", "protobuf", "--schema", str(path), "--message", "shop.Order", "--by", "none")
-    code, said = command("typed", out, *given)
-    assert code == 0, said
-    assert said.startswith("3 rows in 1 files (")
-    assert "1 could not be decoded (column corrupt_value)" in said
+    code, output = command("typed", out, *given)
+    assert code == 0, output
+    assert output.startswith("3 rows in 1 files (")
+    assert "1 could not be decoded (column corrupt_value)" in output
     assert [row["value"] for row in read_back(out)] == [
         {"id": 7, "items": ["tea"], "limit": 9, "more": '{"a":"b"}'},
         None,
@@ -257,10 +257,10 @@ def test_invalid_schema_file_exits_2_and_writes_nothing(
     path, out = tmp_path / "schema", tmp_path / "out"
     if content is not None:
         path.write_bytes(descriptor_set() if isinstance(content, str) else content)
-    code, said = command("orders", out, "--schema", str(path), *words)
-    assert code == 2, said
-    assert said.startswith("ottla: " + problem.format(path=path))
-    assert said.count("\n") == 1, said
+    code, output = command("orders", out, "--schema", str(path), *words)
+    assert code == 2, output
+    assert output.startswith("ottla: " + problem.format(path=path))
+    assert output.count("\n") == 1, output
     assert not out.exists()
 
 
@@ -270,9 +270,9 @@ def test_json_type_change_fails_before_write(command: Command, cluster: Cluster,
     assert command("json", out, "--value", "json")[0] == 0
     before = sorted(out.rglob("*"))
     send_values(cluster, "json", b'{"n": {"of": 3}}')
-    code, said = command("json", out, "--value", "json")
+    code, output = command("json", out, "--value", "json")
     assert code == 1
-    assert said.startswith("ottla: field n was double in earlier runs and is struct<of:bigint> now: ")
+    assert output.startswith("ottla: field n was double in earlier runs and is struct<of:bigint> now: ")
     assert sorted(out.rglob("*")) == before
     nothing = command("json", tmp_path / "none", "--value", "json", "--from", "latest")
     assert nothing == (

@@ -116,7 +116,7 @@ def test_tasks_are_deterministic(directory: str) -> None:
 
 def test_read_committed_is_exact_for_any_split(directory: str) -> None:
     for least in ("1", "40"):
-        found = rows(
+        committed = rows(
             LogSource,
             {
                 "path": directory,
@@ -126,8 +126,8 @@ def test_read_committed_is_exact_for_any_split(directory: str) -> None:
                 "includeBatch": "true",
             },
         )
-        assert len(found) == len(COMMITTED)
-        assert {row["value"] for row in found} == COMMITTED
+        assert len(committed) == len(COMMITTED)
+        assert {row["value"] for row in committed} == COMMITTED
     everything = rows(LogSource, {"path": directory, "subscribe": "payments"})
     assert len(everything) == 12 * 40 > len(COMMITTED) > 0
 
@@ -157,8 +157,8 @@ def test_filters_limit_opened_files(directory: str) -> None:
     for given, passes, share in cases:
         _, tasks = plan(LogSource, options, given)
         assert sum(piece.size for task in tasks for piece in task.pieces) <= share * total, given
-        found = rows(LogSource, options, given)
-        assert [row for row in found if passes(row)] == [row for row in everything if passes(row)], given
+        filtered = rows(LogSource, options, given)
+        assert [row for row in filtered if passes(row)] == [row for row in everything if passes(row)], given
     # Rows of other times are not even handed to Spark.
     assert len(rows(LogSource, options, cases[-1][0])) <= 102
 
@@ -174,8 +174,8 @@ def test_timestamp_filter_keeps_out_of_order_record(tmp_path: Path) -> None:
             producer.produce("mixed", value=str(offset), timestamp=START + offset)
         assert producer.flush(60) == 0
     until = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=START + 100)
-    found = rows(LogSource, {"path": str(tmp_path)}, [filters.LessThan(("timestamp",), until)])
-    assert [row["value"] for row in found] == [b"0", b"10"]
+    matching = rows(LogSource, {"path": str(tmp_path)}, [filters.LessThan(("timestamp",), until)])
+    assert [row["value"] for row in matching] == [b"0", b"10"]
 
 
 def test_filters_are_not_pushed_without_ottlas_rule(directory: str) -> None:
@@ -186,11 +186,11 @@ def test_filters_are_not_pushed_without_ottlas_rule(directory: str) -> None:
 
 def test_offsets_and_timestamps_bound_read(directory: str) -> None:
     base = {"path": directory, "subscribe": "events"}
-    found = rows(
+    bounded = rows(
         LogSource,
         base | {"startingOffsets": '{"events": {"0": 10, "1": -2}}', "endingOffsets": '{"events": {"0": 20, "1": 5}}'},
     )
-    assert [(r["partition"], r["offset"]) for r in found] == [(0, n) for n in range(10, 20)] + [
+    assert [(r["partition"], r["offset"]) for r in bounded] == [(0, n) for n in range(10, 20)] + [
         (1, n) for n in range(5)
     ]
     times = {"startingTimestamp": str(START + 1000), "endingTimestamp": str(START + 1200)}
@@ -202,8 +202,8 @@ def test_offsets_and_timestamps_bound_read(directory: str) -> None:
 def test_columns_option_and_schema_select_columns(directory: str) -> None:
     from pyspark.sql.types import LongType, StringType, StructType
 
-    found = table(LogSource, {"path": directory, "subscribe": "events", "columns": "offset,Headers"})
-    assert found.column_names == ["offset", "headers"]
+    selected = table(LogSource, {"path": directory, "subscribe": "events", "columns": "offset,Headers"})
+    assert selected.column_names == ["offset", "headers"]
     source = LogSource({"path": directory, "subscribe": "events"})
     reader = source.reader(StructType().add("offset", LongType()))
     batch = next(reader.read(reader.partitions()[0]))
@@ -221,10 +221,10 @@ def copy(directory: str, tmp_path: Path) -> Path:
 
 def damage(copy: Path, topic: str, batch: int) -> tuple[int, int]:
     """Change a byte of one batch's records; return the offsets of that batch."""
-    found = rows(LogSource, {"path": str(copy), "subscribe": topic, "includeBatch": "true"})
-    bases = sorted({(r["segment"], r["position"], r["batchOffset"]) for r in found if r["partition"] == 0})
+    records = rows(LogSource, {"path": str(copy), "subscribe": topic, "includeBatch": "true"})
+    bases = sorted({(r["segment"], r["position"], r["batchOffset"]) for r in records if r["partition"] == 0})
     segment, position, base = bases[batch]
-    end = min((b for _, _, b in bases if b > base), default=found[-1]["offset"] + 1)
+    end = min((b for _, _, b in bases if b > base), default=records[-1]["offset"] + 1)
     path = copy / f"{topic}-0" / f"{segment:020d}.log"
     data = bytearray(path.read_bytes())
     data[position + 70] ^= 0xFF
@@ -323,10 +323,10 @@ def test_directory_in_use_is_read_up_to_last_stable_offset(tmp_path: Path) -> No
         seen = 0
         for round_number in range(4):
             produce(cluster, "live", 500, first=round_number * 500)
-            found = rows(LogSource, {"path": str(tmp_path), "isolation.level": "read_committed"})
-            assert [int(row["key"]) for row in found] == list(range(len(found)))
-            assert len(found) == (round_number + 1) * 500 > seen
-            seen = len(found)
+            committed = rows(LogSource, {"path": str(tmp_path), "isolation.level": "read_committed"})
+            assert [int(row["key"]) for row in committed] == list(range(len(committed)))
+            assert len(committed) == (round_number + 1) * 500 > seen
+            seen = len(committed)
         settings = {"transactional.id": "open", "transaction.timeout.ms": 600_000, "linger.ms": 0}
         producer = Producer({"bootstrap.servers": cluster.bootstrap, **settings})
         producer.init_transactions()
@@ -348,10 +348,10 @@ def test_directory_in_use_is_read_up_to_last_stable_offset(tmp_path: Path) -> No
 def test_directories_of_several_brokers_are_read_together(tmp_path: Path) -> None:
     with Cluster(3, topics=["spread:6"], data_dir=str(tmp_path), configs=FOREVER) as cluster:
         produce(cluster, "spread", 60, partitions=6)
-    found = rows(LogSource, {"path": str(tmp_path)})
-    assert sorted(int(row["key"]) for row in found) == list(range(60))
+    merged = rows(LogSource, {"path": str(tmp_path)})
+    assert sorted(int(row["key"]) for row in merged) == list(range(60))
     listed = ",".join(str(tmp_path / f"node-{n}") for n in (1, 2, 3))
-    assert rows(LogSource, {"path": listed}) == found
+    assert rows(LogSource, {"path": listed}) == merged
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,12 @@ def decoded(text: str | None) -> bytes | None:
 
 
 def seen_by_kafka(*, committed: bool) -> list[dict[str, Any]]:
-    found = []
+    records = []
     for line in (KAFKA / "records.jsonl").read_text().splitlines():
         record = json.loads(line)
         if record["topic"].startswith("__") or (committed and not record["committed"]):
             continue
-        found.append(
+        records.append(
             {
                 "key": decoded(record["key"]),
                 "value": decoded(record["value"]),
@@ -45,13 +45,13 @@ def seen_by_kafka(*, committed: bool) -> list[dict[str, Any]]:
                 "headers": [{"key": name, "value": decoded(value)} for name, value in record["headers"]] or None,
             }
         )
-    return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+    return sorted(records, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 def test_rows_equal_records_of_kafkas_consumer(level: str) -> None:
-    found = rows(LogSource, {"path": DATA, "includeHeaders": "true", "kafka.isolation.level": level})
-    assert found == seen_by_kafka(committed=level == "read_committed")
+    records = rows(LogSource, {"path": DATA, "includeHeaders": "true", "kafka.isolation.level": level})
+    assert records == seen_by_kafka(committed=level == "read_committed")
 
 
 def test_read_committed_hides_open_and_aborted_transactions() -> None:
@@ -64,13 +64,13 @@ def test_read_committed_hides_open_and_aborted_transactions() -> None:
 
 
 def test_batch_columns_equal_kafkas_dump() -> None:
-    found = rows(LogSource, {"path": DATA, "subscribe": "segmented,codec-zstd,transactional", "includeBatch": "true"})
-    segments = {row["segment"] for row in found if row["topic"] == "segmented"}
+    records = rows(LogSource, {"path": DATA, "subscribe": "segmented,codec-zstd,transactional", "includeBatch": "true"})
+    segments = {row["segment"] for row in records if row["topic"] == "segmented"}
     assert segments == {0, 8, 16}
-    assert all(row["segment"] <= row["batchOffset"] <= row["offset"] for row in found)
-    assert {row["compression"] for row in found if row["topic"] == "codec-zstd"} == {"zstd"}
-    assert all(row["transactional"] == (row["topic"] == "transactional") for row in found if row["producerId"] > 0)
-    for row in found:
+    assert all(row["segment"] <= row["batchOffset"] <= row["offset"] for row in records)
+    assert {row["compression"] for row in records if row["topic"] == "codec-zstd"} == {"zstd"}
+    assert all(row["transactional"] == (row["topic"] == "transactional") for row in records if row["producerId"] > 0)
+    for row in records:
         folder = Path(DATA) / f"{row['topic']}-{row['partition']}" / f"{row['segment']:020d}.log"
         with folder.open("rb") as file:
             file.seek(row["position"])
@@ -79,11 +79,11 @@ def test_batch_columns_equal_kafkas_dump() -> None:
 
 
 def test_control_records_are_included_on_request() -> None:
-    found = rows(LogSource, {"path": DATA, "subscribe": "transactional", "includeControl": "true"})
-    markers = [row for row in found if row["control"]]
+    records = rows(LogSource, {"path": DATA, "subscribe": "transactional", "includeControl": "true"})
+    markers = [row for row in records if row["control"]]
     assert {row["key"] for row in markers} == {b"COMMIT", b"ABORT"}
     plain = rows(LogSource, {"path": DATA, "subscribe": "transactional"})
-    assert len(found) == len(plain) + len(markers)
+    assert len(records) == len(plain) + len(markers)
 
 
 def test_deleted_topic_is_skipped_and_internal_topics_need_name() -> None:
@@ -114,11 +114,11 @@ def test_offsets_for_timestamps_equal_kafkas() -> None:
                 "startingTimestamp": time,
                 "startingOffsetsByTimestampStrategy": "latest",
             }
-            found = [row["offset"] for row in rows(LogSource, options)]
+            offsets = [row["offset"] for row in rows(LogSource, options)]
             everything = rows(LogSource, {"path": DATA, "assign": options["assign"]})
             # Kafka may answer with the offset of a marker; the first row is then one behind it.
             later = [row["offset"] for row in everything if 0 <= answer["offset"] <= row["offset"]]
-            assert found == later, name
+            assert offsets == later, name
 
 
 def test_filtered_partitions_are_skipped_without_opening_files(monkeypatch: pytest.MonkeyPatch) -> None:

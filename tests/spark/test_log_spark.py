@@ -60,11 +60,11 @@ def test_directory_is_read_as_table(spark: SparkSession, cluster: tuple[Cluster,
         ("headers", "array<struct<key:string,value:binary>>"),
     ]
     frame.createOrReplaceTempView("orders_log")
-    found = spark.sql(
+    totals = spark.sql(
         "SELECT partition, count(*) AS n, sum(cast(cast(value AS string) AS int)) AS total, max(timestamp) AS latest, "
         "min(headers[0].key) AS header FROM orders_log WHERE topic = 'orders' GROUP BY partition ORDER BY partition"
     ).collect()
-    assert [(row.partition, row.n, row.total, row.header) for row in found] == [
+    assert [(row.partition, row.n, row.total, row.header) for row in totals] == [
         (0, 500, sum(range(0, 1000, 2)), "n"),
         (1, 500, sum(range(1, 1000, 2)), "n"),
     ]
@@ -128,8 +128,8 @@ def test_restarted_stream_reads_rows_once_and_commits_to_group(
         assert committed(client, "to-parquet") == {("orders", 0): 500, ("orders", 1): 500}
     produce(running, range(1000, 1200))
     run()
-    found = sorted(row.n for row in spark.read.parquet(out).collect())
-    assert found == list(range(1200))
+    numbers = sorted(row.n for row in spark.read.parquet(out).collect())
+    assert numbers == list(range(1200))
 
 
 def test_invalid_options_fail_at_load_with_valid_values(spark: SparkSession, cluster: tuple[Cluster, str]) -> None:

@@ -52,20 +52,20 @@ def write(folder: Path, written: list[tuple[list[int], int, int | None, bool]]) 
     (folder / ".kafka_cleanshutdown").write_text("")
     partition = folder / "shuffled-0"
     partition.mkdir()
-    found: dict[int, int] = {}
+    timestamps: dict[int, int] = {}
     segment, offset = bytearray(), 0
     base = 0
-    for number, (each, codec, stamp, ends) in enumerate(written):
-        records = [Record(0, START + time, None, b"value " * (time % 30)) for time in each]
+    for number, (times, codec, stamp, ends) in enumerate(written):
+        records = [Record(0, START + time, None, b"value " * (time % 30)) for time in times]
         stamped = None if stamp is None else START + stamp
         segment += build_batch(records, offset, compression=codec, log_append_time=stamped)
-        for time in each:
-            found[offset] = time if stamp is None else stamp
+        for time in times:
+            timestamps[offset] = time if stamp is None else stamp
             offset += 1
         if ends or number == len(written) - 1:
             (partition / f"{base:020d}.log").write_bytes(segment)
             segment, base = bytearray(), offset
-    return found
+    return timestamps
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: "compiled" if form.COMPILED else "uncompiled")
@@ -85,12 +85,12 @@ def test_timestamp_filter_returns_exactly_matching_rows(
             filters.GreaterThanOrEqual(("timestamp",), moment(low)),
             filters.LessThanOrEqual(("timestamp",), moment(high)),
         ]
-        for given, wanted in (
+        for given, expected in (
             (both, [offset for offset, time in there.items() if low <= time <= high]),
             (both[:1], [offset for offset, time in there.items() if low <= time]),
             (both[1:], [offset for offset, time in there.items() if time <= high]),
         ):
-            assert [row["offset"] for row in rows(LogSource, options, given)] == wanted
+            assert [row["offset"] for row in rows(LogSource, options, given)] == expected
 
 
 def test_batches_probably_too_late_are_read_in_few_large_tasks(tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_timestamp_filter_ignores_damage_after_last_offset(tmp_path: Path) -> No
     data[3 * len(data) // 5 + 16] = 0  # the fourth of five batches has another format
     segment.write_bytes(data)
     options = {"path": str(tmp_path), "columns": "offset"}
-    for time, wanted in ((50, []), (100, [0, 1])):
+    for time, expected in ((50, []), (100, [0, 1])):
         given = [filters.LessThanOrEqual(("timestamp",), moment(time)), filters.LessThanOrEqual(("offset",), 1)]
-        assert [row["offset"] for row in rows(LogSource, options, given)] == wanted
+        assert [row["offset"] for row in rows(LogSource, options, given)] == expected

@@ -93,12 +93,12 @@ def test_rows_equal_produced_records_for_any_split(cluster: Cluster) -> None:
 
 
 def test_small_fetch_size_loses_no_rows(cluster: Cluster) -> None:
-    found = rows(NetworkSource, options(cluster, **{"kafka.max.partition.fetch.bytes": "1k"}))
-    assert len(found) == RECORDS
+    records = rows(NetworkSource, options(cluster, **{"kafka.max.partition.fetch.bytes": "1k"}))
+    assert len(records) == RECORDS
 
 
 def test_offsets_and_timestamps_bound_read(cluster: Cluster) -> None:
-    found = rows(
+    bounded = rows(
         NetworkSource,
         options(
             cluster,
@@ -106,7 +106,7 @@ def test_offsets_and_timestamps_bound_read(cluster: Cluster) -> None:
             endingOffsets='{"orders": {"0": 20, "1": 5, "2": -1}}',
         ),
     )
-    assert [(r["partition"], r["offset"]) for r in found] == [(0, n) for n in range(10, 20)] + [
+    assert [(r["partition"], r["offset"]) for r in bounded] == [(0, n) for n in range(10, 20)] + [
         (1, n) for n in range(5)
     ]
     between = options(cluster, startingTimestamp=str(START + 100), endingTimestamp=str(START + 200))
@@ -139,8 +139,8 @@ def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
     for pushed, passes, most in cases:
         _, tasks = plan(NetworkSource, given, pushed)
         assert sum(task.range.size for task in tasks if task.range) <= most, pushed
-        found = rows(NetworkSource, given, pushed)
-        assert [row for row in found if passes(row)] == [row for row in everything if passes(row)], pushed
+        filtered = rows(NetworkSource, given, pushed)
+        assert [row for row in filtered if passes(row)] == [row for row in everything if passes(row)], pushed
     assert len(rows(NetworkSource, given, cases[-1][0])) == 1
 
 
@@ -154,8 +154,8 @@ def test_filters_keep_records_without_timestamp(cluster: Cluster) -> None:
         producer.flush()
     given = options(cluster, subscribe="timeless")
     for bound, left in ((datetime(1960, 1, 1, tzinfo=UTC), [0, 1, 2, 3]), (datetime(1970, 1, 1, tzinfo=UTC), [1, 3])):
-        found = rows(NetworkSource, given, [filters.GreaterThanOrEqual(("timestamp",), bound)])
-        assert [row["offset"] for row in found] == left
+        filtered = rows(NetworkSource, given, [filters.GreaterThanOrEqual(("timestamp",), bound)])
+        assert [row["offset"] for row in filtered] == left
     none = filters.EqualTo(("timestamp",), datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC))
     assert [row["offset"] for row in rows(NetworkSource, given, [none])] == [0, 2]
 
@@ -171,7 +171,7 @@ def test_read_committed_skips_aborted_and_open_transactions(cluster: Cluster) ->
         }
     )
     producer.init_transactions()
-    wanted = []
+    committed = []
     for round_number in range(6):
         producer.begin_transaction()
         for number in range(20):
@@ -181,13 +181,13 @@ def test_read_committed_skips_aborted_and_open_transactions(cluster: Cluster) ->
             producer.abort_transaction()
         else:
             producer.commit_transaction()
-            wanted += [f"{round_number}/{number}".encode() for number in range(20)]
+            committed += [f"{round_number}/{number}".encode() for number in range(20)]
     producer.begin_transaction()
     producer.produce("payments", value="open", partition=0)
     producer.flush(60)
     for more in ({}, {"minPartitions": "9"}, {"kafka.max.partition.fetch.bytes": "100"}):
         given = options(cluster, subscribe="payments", **more) | {"kafka.isolation.level": "read_committed"}
-        assert [row["value"] for row in rows(NetworkSource, given)] == wanted
+        assert [row["value"] for row in rows(NetworkSource, given)] == committed
     assert table(NetworkSource, options(cluster, subscribe="payments")).num_rows == 121
     producer.abort_transaction()
 

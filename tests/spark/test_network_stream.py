@@ -66,9 +66,9 @@ class Query:
         if end == self.at:
             return None
         tasks = self.reader.partitions(json.loads(self.at), json.loads(end))
-        found = [int(row["value"]) for t in tasks for batch in self.reader.read(t) for row in batch.to_pylist()]
+        values = [int(row["value"]) for t in tasks for batch in self.reader.read(t) for row in batch.to_pylist()]
         self.at = end
-        return found
+        return values
 
 
 def test_batches_have_no_gaps_and_no_duplicates(cluster: Cluster) -> None:
@@ -107,9 +107,9 @@ def test_offset_limit_is_divided_in_proportion_to_lag(cluster: Cluster) -> None:
     assert len(first) == 20
     assert {value >= 90 for value in first} == {True, False}
     sizes, seen = [], first
-    while (found := query.batch()) is not None:
-        sizes.append(len(found))
-        seen += found
+    while (batch := query.batch()) is not None:
+        sizes.append(len(batch))
+        seen += batch
     assert max(sizes) <= 20
     assert sorted(seen) == list(range(100))
     assert Query(stream(cluster, maxOffsetsPerTrigger="20")).batch(ReadAllAvailable()) is not None
@@ -122,8 +122,8 @@ def test_available_now_stops_at_initial_end_offset(cluster: Cluster) -> None:
     produce(cluster, "orders", range(10, 20))
     cluster.create_topic("later")
     seen = []
-    while (found := query.batch()) is not None:
-        seen += found
+    while (batch := query.batch()) is not None:
+        seen += batch
     assert seen == list(range(10))
     assert Query(stream(cluster), query.at).batch() == list(range(10, 20))
 

@@ -40,7 +40,7 @@ def test_page_names_existing_commands_and_options() -> None:
     commands = re.findall(r"^ottla (export|pipeline [a-z-]+)(.*)$", PAGE.read_text(), re.MULTILINE)
     assert {name for name, _ in commands} == {
         "export",
-        *(f"pipeline {each}" for each in ("init", "run", "dry-run", "test", "status")),
+        *(f"pipeline {command}" for command in ("init", "run", "dry-run", "test", "status")),
     }
     root: Any = typer.main.get_command(build())
     pipeline = root.get_command(None, "pipeline")
@@ -60,14 +60,14 @@ def test_pipeline_is_created_found_and_reports_status(tmp_path: Path) -> None:
         for made in make_pipeline(folder, declarative=declarative):
             if made.suffix == ".py":
                 compile(made.read_text(), str(made), "exec")
-        found = find_pipeline(folder)
-        assert found.declarative is declarative
-        assert read_status(found)["state"] == "never run"
+        pipeline = find_pipeline(folder)
+        assert pipeline.declarative is declarative
+        assert read_status(pipeline)["state"] == "never run"
         with pytest.raises(PipelineError, match="is not empty"):
             make_pipeline(folder, declarative=declarative)
-        found.state.mkdir()
-        write_status(found.status_file, {"state": "running", "pid": 2**22 + 1, "queries": []})
-        assert read_status(found)["state"] == "died"
+        pipeline.state.mkdir()
+        write_status(pipeline.status_file, {"state": "running", "pid": 2**22 + 1, "queries": []})
+        assert read_status(pipeline)["state"] == "died"
 
 
 def test_progress_has_rows_per_second_and_lag_per_source() -> None:
@@ -84,4 +84,4 @@ def test_progress_has_rows_per_second_and_lag_per_source() -> None:
     assert lag(None, 5) is None
     assert lag("not json", "not json either") is None
     other = query_progress({"batchId": 4, "sources": [{"description": "rate", "endOffset": 5}]}, "q", True)
-    assert [(each["source"], each["lag"]) for each in other["sources"]] == [("rate", None)]
+    assert [(source["source"], source["lag"]) for source in other["sources"]] == [("rate", None)]

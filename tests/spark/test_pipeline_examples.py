@@ -25,11 +25,11 @@ def test_example_equals_plain_python_after_kills(name: str, spark_kafka: SparkKa
     module = load(EXAMPLES / name)
     # As outside of our tests: time that has gone on ends sessions without another click.
     spark_kafka.spark.conf.set(NO_DATA, "true")
-    tests = [each for key, each in vars(module).items() if key.startswith("test_")]
+    tests = [test for key, test in vars(module).items() if key.startswith("test_")]
     assert tests
     try:
-        for each in tests:
-            each(spark_kafka)
+        for test in tests:
+            test(spark_kafka)
     finally:
         spark_kafka.spark.conf.set(NO_DATA, "false")
 
@@ -38,11 +38,11 @@ def load(folder: Path) -> Any:
     """Import an example's tests, which import `pipeline` from their own folder."""
     sys.path.insert(0, str(folder))
     try:
-        found = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "test_pipeline.py")
-        assert found is not None
-        assert found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
+        spec = importlib.util.spec_from_file_location(f"example_{folder.name}", folder / "test_pipeline.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
         return module
     finally:
         sys.path.remove(str(folder))

@@ -101,13 +101,13 @@ def test_queries_on_some_columns_are_correct(spark: SparkSession, frame: DataFra
     assert frame.sample(1.0, seed=1).select("key").count() == ROWS + 1
     assert len(frame.collect()) == ROWS + 1, "all columns, after others were asked for"
     frame.createOrReplaceTempView("narrow")
-    found = spark.sql(
+    matching = spark.sql(
         """
         SELECT n.offset FROM narrow n WHERE n.topic = 'orders' AND n.partition = 0
         AND EXISTS (SELECT 1 FROM narrow o WHERE o.topic = 'other' AND o.offset = n.offset)
         """
     ).collect()
-    assert [row.offset for row in found] == [0]
+    assert [row.offset for row in matching] == [0]
 
 
 def test_frame_filtered_twice_returns_all_rows(spark: SparkSession, frame: DataFrame) -> None:
@@ -121,7 +121,7 @@ def test_frame_filtered_twice_returns_all_rows(spark: SparkSession, frame: DataF
     assert odd.filter("offset < 3").alias("a").join(frame.alias("b"), "offset").count() == 3 * 2 + 1
     assert numbers(even.filter("offset < 2 OR offset >= 499")) == [0, 2, 998]
     frame.createOrReplaceTempView("reused")
-    found = spark.sql(
+    counts = spark.sql(
         """
         WITH late AS (SELECT * FROM reused WHERE offset >= 495)
         SELECT (SELECT count(*) FROM reused) AS everything, (SELECT count(*) FROM late) AS late,
@@ -129,7 +129,7 @@ def test_frame_filtered_twice_returns_all_rows(spark: SparkSession, frame: DataF
                (SELECT count(*) FROM reused WHERE offset IN (SELECT offset FROM reused WHERE topic = 'other')) AS zero
         """
     ).collect()[0]
-    assert (found.everything, found.late, found.odd, found.zero) == (ROWS + 1, 10, 5, 3)
+    assert (counts.everything, counts.late, counts.odd, counts.zero) == (ROWS + 1, 10, 5, 3)
 
 
 def test_cached_frame_keeps_its_rows(frame: DataFrame) -> None:

@@ -31,15 +31,15 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def test_local_workers_use_installed_pyspark(
     spark: SparkSession,
 ) -> None:
-    def found(_: object) -> list[tuple[str, str, list[str]]]:
+    def worker_paths(_: object) -> list[tuple[str, str, list[str]]]:
         import pyspark
 
-        return [(sys.executable, str(pyspark.__file__), [each for each in sys.path if each.endswith(".zip")])]
+        return [(sys.executable, str(pyspark.__file__), [path for path in sys.path if path.endswith(".zip")])]
 
-    ((executable, pyspark, zips),) = spark.sparkContext.parallelize([0], 1).mapPartitions(found).collect()
+    ((executable, pyspark, zips),) = spark.sparkContext.parallelize([0], 1).mapPartitions(worker_paths).collect()
     assert executable == sys.executable
     assert ".zip" not in pyspark
-    assert not [each for each in zips if "pyspark" in each]
+    assert not [path for path in zips if "pyspark" in path]
 
 
 def test_configured_python_is_kept(clean: pytest.MonkeyPatch) -> None:

@@ -35,16 +35,16 @@ def test_guide_examples_run(spark: SparkSession, tmp_path: Path, capsys: pytest.
         consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
         consumer.close()
         code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S))
-        for said, meant in (
+        for written, meant in (
             ("localhost:9092", cluster.bootstrap),
             ("/var/lib/ottla", str(data)),
             ('"/lake', f'"{lake}'),
         ):
-            assert said in code
-            code = code.replace(said, meant)
-        found: dict[str, Any] = {}
-        exec(compile(code, str(GUIDE), "exec"), found)
-        assert found["spark"] is spark
+            assert written in code
+            code = code.replace(written, meant)
+        namespace: dict[str, Any] = {}
+        exec(compile(code, str(GUIDE), "exec"), namespace)
+        assert namespace["spark"] is spark
         printed = capsys.readouterr().out
         assert printed.splitlines().count(str(RECORDS)) == 3  # by time, by filter, and through the stream
         assert re.search(r"\|\s*people\|orders\|\s*0\|\s*7\|", printed)

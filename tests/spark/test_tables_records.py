@@ -45,12 +45,12 @@ def test_last_commits_equal_kafkas_group_offsets() -> None:
             latest.get(row["group"], {}).pop(place, None)
         else:
             latest.setdefault(row["group"], {})[place] = (row["committedOffset"], row["metadata"])
-    said = {
-        group: {place: (each["offset"], each["metadata"]) for place, each in offsets.items()}
+    expected = {
+        group: {place: (offset["offset"], offset["metadata"]) for place, offset in offsets.items()}
         for group, offsets in FACTS["group_offsets"].items()
         if offsets
     }
-    assert {group: found for group, found in latest.items() if group in said} == said
+    assert {group: commits for group, commits in latest.items() if group in expected} == expected
 
 
 def test_transactional_commits_apply_when_committed() -> None:
@@ -61,26 +61,26 @@ def test_transactional_commits_apply_when_committed() -> None:
 
 
 def test_groups_have_kafkas_types_and_members() -> None:
-    found = rows(GroupsTable, DATA)
-    assert not [row for row in found if row["error"]]
-    types = {row["group"]: row["groupType"] for row in found if not row["deleted"]}
+    records = rows(GroupsTable, DATA)
+    assert not [row for row in records if row["error"]]
+    types = {row["group"]: row["groupType"] for row in records if not row["deleted"]}
     named = [group for group in FACTS["groups"] if group["protocol"]]  # others have only committed, never joined
     assert len(named) > 4
     for group in named:
         assert types[group["groupId"]] == group["type"].lower(), group
-    metadata = [row for row in found if row["recordType"] == "GroupMetadata" and row["record"]]
+    metadata = [row for row in records if row["recordType"] == "GroupMetadata" and row["record"]]
     assert all("protocol_type" in json.loads(row["record"]) for row in metadata)
-    assert any(row["memberId"] for row in found if row["groupType"] == "consumer")
-    assert any(row["epoch"] for row in found)
+    assert any(row["memberId"] for row in records if row["groupType"] == "consumer")
+    assert any(row["epoch"] for row in records)
 
 
 def test_transaction_states_equal_kafkas() -> None:
     latest = {row["transactionalId"]: row for row in rows(TransactionsTable, DATA)}
-    for name, said in FACTS["transactions"].items():
+    for name, expected in FACTS["transactions"].items():
         row = latest[name]
-        state = "".join(word.capitalize() for word in said["state"].split("_"))
-        found = (row["state"], row["producerId"], row["producerEpoch"], row["timeoutMs"])
-        assert found == (state, said["producerId"], said["producerEpoch"], said["transactionTimeoutMs"])
+        state = "".join(word.capitalize() for word in expected["state"].split("_"))
+        actual = (row["state"], row["producerId"], row["producerEpoch"], row["timeoutMs"])
+        assert actual == (state, expected["producerId"], expected["producerEpoch"], expected["transactionTimeoutMs"])
     states = [row["state"] for row in rows(TransactionsTable, DATA) if row["transactionalId"] == "tx-one"]
     assert {"Empty", "Ongoing", "PrepareCommit", "CompleteCommit", "PrepareAbort", "CompleteAbort"} <= set(states)
     ongoing = [row for row in rows(TransactionsTable, DATA) if row["state"] == "Ongoing"]
@@ -88,15 +88,15 @@ def test_transaction_states_equal_kafkas() -> None:
 
 
 def test_metadata_names_every_topic_and_hides_secrets() -> None:
-    found = rows(MetadataTable, DATA)
-    assert not [row for row in found if row["error"]]
-    topics = {json.loads(row["record"])["name"] for row in found if row["type"] == "TopicRecord"}
+    records = rows(MetadataTable, DATA)
+    assert not [row for row in records if row["error"]]
+    topics = {json.loads(row["record"])["name"] for row in records if row["type"] == "TopicRecord"}
     assert set(FACTS["topics"]) <= topics
-    users = [json.loads(row["record"]) for row in found if row["type"] == "UserScramCredentialRecord"]
+    users = [json.loads(row["record"]) for row in records if row["type"] == "UserScramCredentialRecord"]
     assert users
-    assert all(each["stored_key"] == "(hidden)" for each in users)
-    assert [row["offset"] for row in found if not row["snapshot"]] == sorted(
-        row["offset"] for row in found if not row["snapshot"]
+    assert all(user["stored_key"] == "(hidden)" for user in users)
+    assert [row["offset"] for row in records if not row["snapshot"]] == sorted(
+        row["offset"] for row in records if not row["snapshot"]
     )
 
 
@@ -179,13 +179,13 @@ def test_event_log_of_cluster_is_read(tmp_path: Path) -> None:
         read(consumer, 1)
         consumer.commit(asynchronous=False)
         consumer.close()
-    found = rows(EventsTable, {"path": str(path)})
-    assert [row["seq"] for row in found] == list(range(len(found)))
-    kinds = {row["kind"] for row in found}
+    events = rows(EventsTable, {"path": str(path)})
+    assert [row["seq"] for row in events] == list(range(len(events)))
+    kinds = {row["kind"] for row in events}
     assert {"topic.created", "request", "response", "group.state", "transaction.state", "offsets.committed"} <= kinds
     assert kinds <= KINDS.keys()
-    committed = [row for row in found if row["kind"] == "offsets.committed"]
-    assert {each["topic"] for row in committed for each in row["offsets"]} == {"orders"}
+    committed = [row for row in events if row["kind"] == "offsets.committed"]
+    assert {offset["topic"] for row in committed for offset in row["offsets"]} == {"orders"}
 
 
 def test_invalid_line_is_reported_and_partial_line_is_skipped(tmp_path: Path) -> None:
@@ -203,24 +203,24 @@ def test_invalid_line_is_reported_and_partial_line_is_skipped(tmp_path: Path) ->
 
 
 def test_captured_frames_are_decoded(tmp_path: Path) -> None:
-    asked = encode_request(12, 4, 9, "app", HeartbeatRequest(group_id="g", generation_id=3, member_id="m"))[4:]
+    request = encode_request(12, 4, 9, "app", HeartbeatRequest(group_id="g", generation_id=3, member_id="m"))[4:]
     answered = encode_response(12, 4, 9, HeartbeatResponse(error_code=27))[4:]
     place = {"client": "1.2.3.4:5", "server": "b:9092", "node": 1, "api_key": 12, "api": "Heartbeat", "version": 4}
     same: dict[str, Any] = place | {"connection": 1, "correlation_id": 9, "client_id": "app"}
     frames = [
-        CapturedFrame(time_us=1, direction=REQUEST, size=len(asked), frame=asked, **same),
+        CapturedFrame(time_us=1, direction=REQUEST, size=len(request), frame=request, **same),
         CapturedFrame(time_us=2, direction=RESPONSE, size=len(answered), frame=answered, **same),
-        CapturedFrame(time_us=3, direction=REQUEST, size=999, frame=asked[:9], **same),
+        CapturedFrame(time_us=3, direction=REQUEST, size=999, frame=request[:9], **same),
     ]
     path = tmp_path / "capture.jsonl"
     path.write_text(header_line(target="b:9092") + "".join(frame_line(frame) for frame in frames))
-    found = rows(WireTable, {"path": str(path)})
-    assert [row["direction"] for row in found] == ["request", "response", "request"]
-    assert json.loads(found[0]["message"])["group_id"] == "g"
-    assert json.loads(found[1]["message"])["error_code"] == 27
-    assert found[2]["message"] is None
-    assert found[2]["error"] == "only 9 of 999 bytes were captured"
-    assert found[0]["frame"] == asked
+    decoded = rows(WireTable, {"path": str(path)})
+    assert [row["direction"] for row in decoded] == ["request", "response", "request"]
+    assert json.loads(decoded[0]["message"])["group_id"] == "g"
+    assert json.loads(decoded[1]["message"])["error_code"] == 27
+    assert decoded[2]["message"] is None
+    assert decoded[2]["error"] == "only 9 of 999 bytes were captured"
+    assert decoded[0]["frame"] == request
     plain = rows(WireTable, {"path": str(path), "decode": "false"})
     assert [row["message"] for row in plain] == [None] * 3
 
@@ -229,10 +229,10 @@ PATHED = (LogSource, MetadataTable, OffsetsTable, GroupsTable, TransactionsTable
 
 
 def test_every_format_is_registered() -> None:
-    assert {each.name() for each in PATHED} | {"ottla"} <= {each.name() for each in SOURCES}
+    assert {source.name() for source in PATHED} | {"ottla"} <= {source.name() for source in SOURCES}
 
 
-@pytest.mark.parametrize("table", PATHED, ids=lambda each: each.name())
+@pytest.mark.parametrize("table", PATHED, ids=lambda source: source.name())
 def test_missing_path_error_shows_example_for_every_table(table: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=rf'spark.read.format\("{table.name()}"\).load\("/path/to/'):
         table({}).schema()
@@ -247,12 +247,12 @@ def test_tables_are_available_in_sql(spark: SparkSession, tmp_path: Path) -> Non
     for name, place in {**views, "ottla-events": str(path)}.items():
         view = name.replace("-", "_")
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING `{name}` OPTIONS (path '{place}')")
-    found = spark.sql(
+    row = spark.sql(
         """
         SELECT (SELECT max(committedOffset) FROM ottla_offsets WHERE group = 'by-admin') AS offset,
                (SELECT count(*) FROM ottla_transactions WHERE state = 'CompleteAbort') AS aborted,
                (SELECT max(partitions['orders'][1]) FROM ottla_events) AS assigned
         """
     ).collect()[0]
-    assert (found.offset, found.assigned) == (2, 2)
-    assert found.aborted > 0
+    assert (row.offset, row.assigned) == (2, 2)
+    assert row.aborted > 0

@@ -54,27 +54,27 @@ def main(spec: dict[str, str]) -> None:
     """Read both formats, filter one table twice, write, stream and export."""
     spark = session("versions", master="local[2]", config=SETTINGS)
     spark.sparkContext.setLogLevel("ERROR")
-    found: dict[str, Any] = {"version": spark.version}
+    results: dict[str, Any] = {"version": spark.version}
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
     table = reader.option("subscribe", "orders").load()
-    found["network"] = [table.count(), table.filter("offset < 10").count(), table.filter("partition = 1").count()]
-    found["tasks"] = [each.rdd.getNumPartitions() for each in (table.filter("partition = 1"), table)]
+    results["network"] = [table.count(), table.filter("offset < 10").count(), table.filter("partition = 1").count()]
+    results["tasks"] = [frame.rdd.getNumPartitions() for frame in (table.filter("partition = 1"), table)]
     log = spark.read.format("ottla-log").option("subscribe", "orders").load(spec["log_dir"])
-    found["log"] = log.count()
+    results["log"] = log.count()
     sink = table.select("key", "value").write.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
     sink.option("topic", "copied").mode("append").save()
-    found["copied"] = reader.option("subscribe", "copied").load().count()
+    results["copied"] = reader.option("subscribe", "copied").load().count()
     try:
         streams(spark, spec, "streamed")
         streams(spark, spec, "streamed")
         committed = reader.option("subscribe", "streamed").option("kafka.isolation.level", "read_committed").load()
-        found["streamed"] = committed.count()
+        results["streamed"] = committed.count()
     except Exception as error:
-        found["streamed"] = reason(error)
+        results["streamed"] = reason(error)
     plan = ExportPlan("orders", f"{spec['folder']}/parquet", bootstrap=spec["bootstrap"], value="json")
-    found["parquet"] = [export(spark, plan).rows, export(spark, plan).rows]
+    results["parquet"] = [export(spark, plan).rows, export(spark, plan).rows]
     spark.stop()
-    print(json.dumps(found), flush=True)
+    print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ def batch(
 
 def values(data: bytes) -> list[tuple[int, bytes | None]]:
     """Return offset and value of every data record; check the CRCs."""
-    found = []
+    records = []
     for header in checked(data):
         if not header.is_control:
-            found += [(record.offset, record.value) for record in iter_records(data, header)]
-    return found
+            records += [(record.offset, record.value) for record in iter_records(data, header)]
+    return records
 
 
 def checked(data: bytes) -> list[BatchHeader]:

@@ -137,11 +137,13 @@ class Ledger:
                 decode_offsets(file.read_bytes())
         opened = Opened(path, life)
         try:
-            found = {offset: digest(value) for offset, _, value in contents(opened.log(KEPT), self.checked)}
-            assert sorted(found) == list(range(self.checked, self.checked + len(found))), "offsets have a gap"
-            lost = [offset for offset in self.kept if offset >= self.checked and found.get(offset) != self.kept[offset]]
+            digests = {offset: digest(value) for offset, _, value in contents(opened.log(KEPT), self.checked)}
+            assert sorted(digests) == list(range(self.checked, self.checked + len(digests))), "offsets have a gap"
+            lost = [
+                offset for offset in self.kept if offset >= self.checked and digests.get(offset) != self.kept[offset]
+            ]
             assert lost == [], f"lost or changed: {lost[:5]}"
-            self.checked += len(found)
+            self.checked += len(digests)
             log = opened.log(COMPACTED)
             newest = {int(key or b"-1"): offset for offset, key, _ in contents(log, log.log_start_offset)}
             old = {key: offset for key, offset in self.newest.items() if newest.get(key, -1) < offset}
@@ -154,16 +156,16 @@ class Ledger:
 
 def contents(log: Log, offset: int) -> list[tuple[int, bytes | None, bytes | None]]:
     """Return offset, key and value of all records from an offset on; check the CRCs."""
-    found: list[tuple[int, bytes | None, bytes | None]] = []
+    contents_read: list[tuple[int, bytes | None, bytes | None]] = []
     while offset < log.high_watermark:
         result = log.read(offset, 1 << 20)
         assert result.records is not None
         with result.records as records:
             data = bytes(records.read_all())
         for header in checked(data):
-            found += [(r.offset, r.key, r.value) for r in iter_records(data, header) if r.offset >= offset]
+            contents_read += [(r.offset, r.key, r.value) for r in iter_records(data, header) if r.offset >= offset]
         offset = list(iter_batches(data))[-1].next_offset
-    return found
+    return contents_read
 
 
 def run_child(path: str, life: int, seed: int, kind: str, count: int, ledger: Ledger) -> None:
@@ -221,8 +223,8 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as path:
         killed = run(options.kills, options.seed, path)
-    told = ", ".join(f"{count} during {kind}" for kind, count in sorted(killed.items()))
-    print(f"{options.kills} kills in {time.monotonic() - began:.0f} s, nothing lost: {told}")
+    summary = ", ".join(f"{count} during {kind}" for kind, count in sorted(killed.items()))
+    print(f"{options.kills} kills in {time.monotonic() - began:.0f} s, nothing lost: {summary}")
 
 
 if __name__ == "__main__":

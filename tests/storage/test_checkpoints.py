@@ -33,10 +33,10 @@ def test_torn_offset_checkpoint_is_refused_or_complete(offsets: dict[TopicPartit
     encoded = checkpoints.encode_offsets(offsets)
     cut = data.draw(st.integers(0, len(encoded)))
     try:
-        found = checkpoints.decode_offsets(encoded[:cut])
+        decoded = checkpoints.decode_offsets(encoded[:cut])
     except CorruptCheckpointError:
         return
-    assert set(found) <= set(offsets)
+    assert set(decoded) <= set(offsets)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def open_directory(opener: Opener, config: LogConfig = CONFIG) -> tuple[LogDirec
 
 
 def all_bytes(log: Log) -> bytes:
-    found = b""
+    stored = b""
     offset = log.log_start_offset
     while offset < log.high_watermark:
         result = log.read(offset, 1 << 20)
@@ -51,9 +51,9 @@ def all_bytes(log: Log) -> bytes:
             break
         with result.records as records:
             data = records.read_all()
-        found += data
+        stored += data
         offset = checked(data)[-1].next_offset
-    return found
+    return stored
 
 
 def records_of(log: Log) -> list[Record]:
@@ -123,9 +123,9 @@ def test_cleaning_keeps_timestamps_under_new_base_timestamp(memory_opener: Opene
     put(log, "z", "last")
     roll(log)
     directory.clean_all()
-    found = {r.key: r.timestamp for r in records_of(log)}
-    assert found[b"b"] == now - 7
-    assert found[b"c"] == now - 900
+    timestamps = {r.key: r.timestamp for r in records_of(log)}
+    assert timestamps[b"b"] == now - 7
+    assert timestamps[b"c"] == now - 900
     headers = list(iter_batches(all_bytes(log)))
     assert headers[0].max_timestamp == now - 7
     assert (headers[0].last_offset, headers[0].record_count) == (2, 2)
@@ -313,10 +313,10 @@ def test_any_cleaning_keeps_latest_value_of_every_key(memory_opener: Opener, see
 
 
 def check(log: Log, model: Model) -> None:
-    found = records_of(log)
-    offsets = [record.offset for record in found]
+    remaining = records_of(log)
+    offsets = [record.offset for record in remaining]
     assert offsets == sorted(set(offsets))
-    for record in found:
+    for record in remaining:
         assert model.written[record.offset] == (record.key, record.value)
     present = set(offsets)
     for key, offset in model.latest.items():
@@ -359,8 +359,8 @@ def test_cleaned_segment_has_valid_indexes(memory_opener: Opener) -> None:
     segment = Segment(log.env, log.folder, 0)
     assert len(segment.offset_index) > 10
     for header in segment.batches():
-        found = segment.find(header.base_offset)
-        assert found == header
+        indexed = segment.find(header.base_offset)
+        assert indexed == header
 
 
 def test_cleaning_runs_in_a_thread_beside_appends(opener: Opener) -> None:
@@ -385,8 +385,8 @@ def test_cleaning_runs_in_a_thread_beside_appends(opener: Opener) -> None:
                 step, cleaned = None, end.value
     assert cleaned >= 1
     assert written > 3000
-    found = {record.key: record.value for record in records_of(log)}
-    assert found == {b"k%d" % (n % 40): b"v%d" % n for n in range(written - 40, written)}
+    latest = {record.key: record.value for record in records_of(log)}
+    assert latest == {b"k%d" % (n % 40): b"v%d" % n for n in range(written - 40, written)}
     directory.close()
 
 

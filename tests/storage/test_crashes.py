@@ -152,19 +152,19 @@ class Run:
             end = log.log_end_offset
             floor = {"written": history.end, "durable": history.durable, "nothing": 0}[at_least]
             assert floor <= end <= history.end + len(history.in_flight)
-            found = contents(log)
-            for offset, entry in found.items():
+            recovered = contents(log)
+            for offset, entry in recovered.items():
                 assert possible[offset] == entry
             if self.compact:
                 # Compaction leaves gaps of its own, so one that a power loss made between two segments can pass
                 # for one of them; what was acknowledged under sync is safe from that.
                 latest = {entry[0]: offset for offset, entry in sorted(possible.items()) if offset < floor}
-                last_found = {entry[0]: offset for offset, entry in found.items()}
+                last_found = {entry[0]: offset for offset, entry in recovered.items()}
                 for key, offset in latest.items():
                     assert last_found.get(key, -1) >= offset
             else:
-                assert list(found) == list(range(end))
-            history.written = found if self.compact else {o: e for o, e in possible.items() if o < end}
+                assert list(recovered) == list(range(end))
+            history.written = recovered if self.compact else {o: e for o, e in possible.items() if o < end}
             history.end, history.in_flight = end, []
             history.durable = min(history.durable, end)
             self.check_producers(log, history, floor)
@@ -185,7 +185,7 @@ class Run:
 
 def contents(log: Log) -> dict[int, Entry]:
     """Return all data records of a log; check that every batch is complete with a valid CRC."""
-    found: dict[int, Entry] = {}
+    entries: dict[int, Entry] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         result = log.read(offset, 700, log.log_end_offset)
@@ -197,8 +197,8 @@ def contents(log: Log) -> dict[int, Entry]:
             assert compute_crc(data, header.position, header.size) == header.crc
             offset = header.next_offset
             if not header.is_control:
-                found.update((r.offset, (r.key, r.value)) for r in iter_records(data, header))
-    return found
+                entries.update((r.offset, (r.key, r.value)) for r in iter_records(data, header))
+    return entries
 
 
 @pytest.mark.parametrize("compact", [False, True], ids=["plain", "compacted"])

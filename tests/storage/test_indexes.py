@@ -14,11 +14,11 @@ ENTRIES = st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 1000)), max_si
 
 def grown(steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
     a = b = 0
-    found = []
+    pairs = []
     for one, other in steps:
         a, b = a + one, b + other
-        found.append((a, b))
-    return found
+        pairs.append((a, b))
+    return pairs
 
 
 @given(ENTRIES, st.integers(0, 60_000), st.integers(0, 2**40))
@@ -43,8 +43,8 @@ def test_index_decode_ignores_preallocated_zeros(steps: list[tuple[int, int]], z
     data = b"".join(struct.pack(">ii", *entry) for entry in entries)
     assert OffsetIndex.decode(7, data + bytes(8 * zeros), 10**6).encode() == data
     times = b"".join(struct.pack(">qi", *entry) for entry in entries)
-    found = TimeIndex.decode(7, times + bytes(12 * zeros)).encode()
-    assert found == times or (not entries and zeros == 1)
+    encoded = TimeIndex.decode(7, times + bytes(12 * zeros)).encode()
+    assert encoded == times or (not entries and zeros == 1)
 
 
 def test_offset_index_beyond_segment_is_corrupt() -> None:

@@ -52,13 +52,13 @@ def files(*suffixes: str) -> list[str]:
 @cache
 def dump(name: str) -> dict[str, list[str]]:
     """Return the output of DumpLogSegments by file."""
-    found: dict[str, list[str]] = {}
+    lines_by_file: dict[str, list[str]] = {}
     for line in gzip.decompress((KAFKA / "dumps" / name).read_bytes()).decode().splitlines():
         if line.startswith("Dumping "):
-            found[line.removeprefix("Dumping ")] = []
+            lines_by_file[line.removeprefix("Dumping ")] = []
         else:
-            found[next(reversed(found))].append(line)
-    return found
+            lines_by_file[next(reversed(lines_by_file))].append(line)
+    return lines_by_file
 
 
 def numbers(line: str) -> list[int]:
@@ -93,14 +93,14 @@ def copy_to_memory(keep: Callable[[str], bool] = lambda name: True) -> tuple[Mem
 
 
 def contents(disk: MemoryDisk, folder: str = "/data") -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files_by_name: dict[str, bytes] = {}
     for name in disk.list(folder):
         path = f"{folder}/{name}"
         if disk.is_dir(path):
-            found.update({f"{name}/{inner}": data for inner, data in contents(disk, path).items()})
+            files_by_name.update({f"{name}/{inner}": data for inner, data in contents(disk, path).items()})
         else:
-            found[name] = disk.read(path)
-    return found
+            files_by_name[name] = disk.read(path)
+    return files_by_name
 
 
 @pytest.mark.parametrize("path", files(".index"))
@@ -159,9 +159,9 @@ def test_epochs_and_partition_metadata_equal_kafkas(folder: str) -> None:
     metadata = (DATA / folder / "partition.metadata").read_bytes()
     topic_id = checkpoints.decode_partition_metadata(metadata)
     assert checkpoints.encode_partition_metadata(topic_id) == metadata
-    found = parse_partition_dir(folder)
-    assert found is not None
-    topic = FACTS["topics"].get(found.topic_partition.topic)
+    parsed = parse_partition_dir(folder)
+    assert parsed is not None
+    topic = FACTS["topics"].get(parsed.topic_partition.topic)
     assert topic is None or topic["topicId"] == str(topic_id)
 
 
@@ -215,10 +215,10 @@ def read_log(log: Log) -> Iterator[tuple[dict[str, Any], bool]]:
     offset = log.log_start_offset
     aborted = log.aborted_transactions(offset, log.log_end_offset)
     while offset < log.log_end_offset:
-        found = log.read(offset, 1 << 20)
-        if found.records is None:
+        result = log.read(offset, 1 << 20)
+        if result.records is None:
             return
-        with found.records as records:
+        with result.records as records:
             data = records.read_all()
         for header in iter_batches(data):
             offset = header.next_offset
@@ -262,13 +262,13 @@ def test_records_equal_kafkas_consumer() -> None:
     expected = [json.loads(line) for line in (KAFKA / "records.jsonl").read_text().splitlines()]
     directory, _ = open_directory()
     topics = {line["topic"] for line in expected}
-    found = [
+    actual = [
         {**line, "committed": visible}
         for partition in sorted(directory.logs)
         if partition.topic in topics
         for line, visible in read_log(directory.logs[partition])
     ]
-    assert found == expected
+    assert actual == expected
 
 
 @pytest.mark.parametrize("unclean", [False, True], ids=["clean", "unclean"])
@@ -284,11 +284,11 @@ def test_offsets_equal_kafkas(unclean: bool) -> None:
         assert log.last_stable_offset == facts["latest_committed"][name]["offset"], name
         for timestamp, answer in ((MAX_TIMESTAMP, facts["max_timestamp"]), (int(by_time), facts[by_time])):
             expected = answer[name]
-            found = log.offset_for_timestamp(timestamp)
-            if found is None:
+            result = log.offset_for_timestamp(timestamp)
+            if result is None:
                 assert expected["offset"] == -1, name
             else:
-                assert (found.timestamp, found.offset) == (expected["timestamp"], expected["offset"]), name
+                assert (result.timestamp, result.offset) == (expected["timestamp"], expected["offset"]), name
 
 
 def test_open_and_close_change_no_byte() -> None:
@@ -297,22 +297,24 @@ def test_open_and_close_change_no_byte() -> None:
         log.load()
     assert [report for report in directory.reports if report.segments_checked] == []
     directory.close(checkpoints.decode_clean_shutdown((DATA / ".kafka_cleanshutdown").read_bytes()) or 0)
-    found = contents(disk)
+    actual = contents(disk)
     expected = {
         name: data
         for name, data in contents(copy_to_memory()[0]).items()
         if not name.endswith(".deleted") and "-delete/" not in name
     }
-    found.pop(".lock", None)
+    actual.pop(".lock", None)
     for partition, log in directory.logs.items():  # as in Kafka, an epoch that has no records yet is forgotten
         name = f"{partition}/leader-epoch-checkpoint"
         epochs = [entry for entry in checkpoints.decode_epochs(expected[name]) if entry[1] < log.log_end_offset]
         expected[name] = checkpoints.encode_epochs(epochs)
     for name in expected:
         if name.endswith("offset-checkpoint"):  # the order of its lines is that of a hash map
-            expected[name], found[name] = (b"".join(sorted(each[name].splitlines(True))) for each in (expected, found))
-    assert sorted(found) == sorted(expected)
-    assert [name for name in expected if found[name] != expected[name]] == []
+            expected[name], actual[name] = (
+                b"".join(sorted(tree[name].splitlines(True))) for tree in (expected, actual)
+            )
+    assert sorted(actual) == sorted(expected)
+    assert [name for name in expected if actual[name] != expected[name]] == []
 
 
 @pytest.mark.parametrize("folder", PARTITIONS)
@@ -321,9 +323,9 @@ def test_rebuilt_indexes_and_snapshots_equal_kafkas(folder: str) -> None:
         return not name.endswith((".index", ".timeindex", ".txnindex", ".snapshot", ".deleted"))
 
     disk, clock = copy_to_memory(kept)
-    found = parse_partition_dir(folder)
-    assert found is not None
-    partition = found.topic_partition
+    parsed = parse_partition_dir(folder)
+    assert parsed is not None
+    partition = parsed.topic_partition
     log = Log.open(
         StorageEnvironment(disk, clock, SeededRandom(1)),
         f"/data/{folder}",
@@ -349,9 +351,9 @@ def test_rebuilt_indexes_and_snapshots_equal_kafkas(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", [name for name in PARTITIONS if name not in COMPACTED])
 def test_same_appended_batches_give_same_files(folder: str) -> None:
-    found = parse_partition_dir(folder)
-    assert found is not None
-    partition = found.topic_partition
+    parsed = parse_partition_dir(folder)
+    assert parsed is not None
+    partition = parsed.topic_partition
     clock = VirtualClock(CAPTURED_MS)
     disk = MemoryDisk(clock=clock)
     disk.make_dirs("/data")

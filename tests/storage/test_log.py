@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 30) -> list[tuple[int, bytes | None]]:
     """Return every record that a consumer reads, fetch by fetch."""
     offset = log.log_start_offset if start is None else start
-    found = []
+    consumed = []
     while offset < log.high_watermark:
         result = log.read(offset, max_bytes)
         if result.records is None:
@@ -26,9 +26,9 @@ def read_all(log: Log, start: int | None = None, max_bytes: int = 1 << 30) -> li
         with result.records as records:
             data = records.read_all()
         headers = checked(data)
-        found += [(o, v) for o, v in values(data) if o >= offset]
+        consumed += [(o, v) for o, v in values(data) if o >= offset]
         offset = headers[-1].next_offset
-    return found
+    return consumed
 
 
 def test_appended_batches_get_consecutive_offsets_and_are_read(opener: Opener) -> None:
@@ -77,9 +77,9 @@ def test_read_ends_at_batch_boundary_with_at_least_one_batch(opener: Opener) -> 
             result = log.read(start, max_bytes)
             assert result.records is not None
             with result.records as records:
-                found = values(records.read_all())
-            assert found[0][0] == start
-            assert len(found) == min(max(1, max_bytes // size), 100 - start)
+                batch_values = values(records.read_all())
+            assert batch_values[0][0] == start
+            assert len(batch_values) == min(max(1, max_bytes // size), 100 - start)
     nothing = log.read(5, size - 1, min_one_batch=False)
     assert nothing.records is None
     assert nothing.first_batch_too_large

@@ -110,10 +110,10 @@ def test_last_stable_offset_waits_for_oldest_transaction(memory_opener: Opener) 
     assert log.last_stable_offset == 4
     log.append_marker(ABORT, 0, producer_id=1, producer_epoch=0, coordinator_epoch=0)  # 6
     assert log.last_stable_offset == log.high_watermark == 7
-    found = [
+    actual = [
         (t.producer_id, t.first_offset, t.last_offset, t.last_stable_offset) for t in log.aborted_transactions(0, 7)
     ]
-    assert found == [(1, 0, 3, 1), (1, 4, 6, 7)]
+    assert actual == [(1, 0, 3, 1), (1, 4, 6, 7)]
     assert [t.first_offset for t in log.aborted_transactions(4, 5)] == [4]
     assert [t.first_offset for t in log.aborted_transactions(1, 2)] == [0]
     result = log.read(0, 1 << 20, log.last_stable_offset, aborted=True)

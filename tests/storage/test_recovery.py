@@ -86,14 +86,14 @@ def test_recovery_skips_below_recovery_point(opener: Opener) -> None:
 def test_missing_index_is_rebuilt_after_clean_stop(opener: Opener) -> None:
     log = filled(opener)
     log.close()
-    wanted = {name: opener.disk.read(f"{log.folder}/{name}") for name in opener.disk.list(log.folder)}
-    for name in wanted:
+    expected = {name: opener.disk.read(f"{log.folder}/{name}") for name in opener.disk.list(log.folder)}
+    for name in expected:
         if name.endswith((".index", ".timeindex")):
             opener.disk.remove(f"{log.folder}/{name}")
     again = opener.log(CONFIG)
     assert again.report is not None
     again.close()
-    assert {name: opener.disk.read(f"{log.folder}/{name}") for name in opener.disk.list(log.folder)} == wanted
+    assert {name: opener.disk.read(f"{log.folder}/{name}") for name in opener.disk.list(log.folder)} == expected
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
@@ -109,9 +109,9 @@ def test_corrupt_index_is_rebuilt_on_use(opener: Opener, suffix: str, contents: 
     assert again.log_end_offset == 20
     for offset in range(20):
         assert read_all(again, offset, 1)[0][0] == offset
-    found = again.offset_for_timestamp(1_700_000_000_000)
-    assert found is not None
-    assert found.offset == 0
+    result = again.offset_for_timestamp(1_700_000_000_000)
+    assert result is not None
+    assert result.offset == 0
 
 
 def test_index_without_log_is_removed(opener: Opener) -> None:
@@ -228,8 +228,8 @@ def test_interrupted_swap_is_completed_or_undone(memory_opener: Opener, stop_bef
     before, _ = crash_in_swap(memory_opener, stop_before)
     for _ in range(2):
         directory, log = open_directory(memory_opener)
-        found = [(record.offset, record.value) for record in records_of(log)]
-        assert found in (before, [(6, b"a2"), (7, b"b2"), (8, b"c2")])
+        contents = [(record.offset, record.value) for record in records_of(log)]
+        assert contents in (before, [(6, b"a2"), (7, b"b2"), (8, b"c2")])
         names = memory_opener.disk.list(log.folder)
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
         assert log.log_end_offset == 9

@@ -48,11 +48,11 @@ def test_offset_for_timestamp_returns_first_record_at_or_after(memory_opener: Op
                 hits = [o for o in range(max(low, start), high) if timestamps[o] >= target]
                 expected = hits[0] if hits else None
                 break
-        found = log.offset_for_timestamp(target)
+        result = log.offset_for_timestamp(target)
         if expected is None:
-            assert found is None
+            assert result is None
         else:
-            assert found == (timestamps[expected], expected, 1)
+            assert result == (timestamps[expected], expected, 1)
     largest = log.offset_for_timestamp(MAX_TIMESTAMP)
     assert largest is not None
     assert (largest.timestamp, largest.offset) == (max(timestamps), timestamps.index(max(timestamps)))

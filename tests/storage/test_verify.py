@@ -87,8 +87,8 @@ class Stage:
         return [f"/data/t-0/{name}" for name in self.disk.list("/data/t-0") if name.endswith(suffix)]
 
     def contents(self) -> dict[str, bytes]:
-        found = {name: self.disk.read(f"/data/t-0/{name}") for name in self.disk.list("/data/t-0")}
-        return found | {
+        files = {name: self.disk.read(f"/data/t-0/{name}") for name in self.disk.list("/data/t-0")}
+        return files | {
             name: self.disk.read(f"/data/{name}")
             for name in self.disk.list("/data")
             if not self.disk.is_dir(f"/data/{name}")
@@ -149,9 +149,9 @@ def test_flipped_bit_in_record_is_found_with_file_byte_and_offset(stage: Stage) 
     log = stage.names(".log")[1]
     base = int(log.rpartition("/")[2].removesuffix(".log"))
     stage.flip(log, 80)
-    found = only(stage.verify())
-    assert (found.path, found.kind, found.position, found.offset) == (log, FileKind.LOG, 0, base)
-    assert "wrong CRC" in found.reason
+    finding = only(stage.verify())
+    assert (finding.path, finding.kind, finding.position, finding.offset) == (log, FileKind.LOG, 0, base)
+    assert "wrong CRC" in finding.reason
 
 
 def test_every_byte_of_log_is_covered(stage: Stage) -> None:
@@ -166,9 +166,9 @@ def test_every_byte_of_log_is_covered(stage: Stage) -> None:
 def test_wrong_offset_is_reported_once(stage: Stage) -> None:
     log = stage.names(".log")[0]
     stage.flip(log, 0)  # the base offset is outside the CRC
-    found = [finding for finding in stage.verify().wrong if finding.path == log]
-    assert [finding.position for finding in found] == [0]
-    assert "in a segment that ends before" in found[0].reason
+    findings = [finding for finding in stage.verify().wrong if finding.path == log]
+    assert [finding.position for finding in findings] == [0]
+    assert "in a segment that ends before" in findings[0].reason
 
 
 def test_truncated_tail_is_found(stage: Stage) -> None:
@@ -176,9 +176,9 @@ def test_truncated_tail_is_found(stage: Stage) -> None:
     file = stage.disk.open(log)
     file.truncate(file.size() - 5)
     file.close()
-    found = [finding for finding in stage.verify().wrong if finding.kind is FileKind.LOG]
-    assert "cut off" in found[0].reason
-    assert found[0].offset is not None
+    findings = [finding for finding in stage.verify().wrong if finding.kind is FileKind.LOG]
+    assert "cut off" in findings[0].reason
+    assert findings[0].offset is not None
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_every_byte_of_index_is_covered(stage: Stage, suffix: str, kind: FileKin
 def test_damaged_producer_snapshot_is_found(stage: Stage) -> None:
     path = stage.names(".snapshot")[0]
     stage.flip(path, 20)
-    found = only(stage.verify())
-    assert (found.path, found.kind) == (path, FileKind.SNAPSHOT)
+    finding = only(stage.verify())
+    assert (finding.path, finding.kind) == (path, FileKind.SNAPSHOT)
 
 
 def test_epochs_contradicting_log_are_found(stage: Stage) -> None:
@@ -215,8 +215,8 @@ def test_epochs_contradicting_log_are_found(stage: Stage) -> None:
     entries = checkpoints.decode_epochs(stage.disk.read(path))
     assert entries[-1] == (3, 36)
     stage.write(path, checkpoints.encode_epochs([(0, 0), (3, 30)]))
-    found = only(stage.verify())
-    assert (found.kind, found.offset) == (FileKind.EPOCHS, 30)
+    finding = only(stage.verify())
+    assert (finding.kind, finding.offset) == (FileKind.EPOCHS, 30)
     stage.write(path, checkpoints.encode_epochs([(3, 0), (0, 30)]))
     assert only(stage.verify()).kind is FileKind.EPOCHS
     stage.write(path, b"nonsense")
@@ -226,8 +226,8 @@ def test_epochs_contradicting_log_are_found(stage: Stage) -> None:
 def test_checkpoint_beyond_log_end_is_found(stage: Stage) -> None:
     path = "/data/recovery-point-offset-checkpoint"
     stage.write(path, checkpoints.encode_offsets({TopicPartition("t", 0): 73, TopicPartition("gone", 1): 5}))
-    found = only(stage.verify())
-    assert (found.path, found.offset) == (path, 73)
+    finding = only(stage.verify())
+    assert (finding.path, finding.offset) == (path, 73)
     stage.write(path, b"0\n2\nt 0 1\n")
     assert only(stage.verify()).kind is FileKind.CHECKPOINT
 
@@ -343,8 +343,8 @@ def test_gap_is_reported_and_kept(tmp_path: Path) -> None:
     for path in gone.parent.glob(f"{gone.stem}.*"):
         path.unlink()
     report = verify(RealDisk(), str(root))
-    found = [finding for finding in report.wrong if finding.kind is FileKind.GAP]
-    assert [(finding.offset, finding.position) for finding in found] == [(8, 0)]
+    findings = [finding for finding in report.wrong if finding.kind is FileKind.GAP]
+    assert [(finding.offset, finding.position) for finding in findings] == [(8, 0)]
     env = StorageEnvironment(RealDisk(), VirtualClock(), SeededRandom(1))
     mended = repair(env, str(root), truncate=True)
     assert [finding.kind for finding in mended.left] == [FileKind.GAP]

@@ -144,19 +144,19 @@ def test_lost_removal_restores_durable_bytes() -> None:
 
 
 def test_file_sync_does_not_keep_its_name() -> None:
-    found = set()
+    outcomes = set()
     for seed in range(50):
         disk = made(seed)
         file = disk.open("/d/a", create=True)
         file.append(b"x")
         file.sync()
         disk = after_power_loss(disk)
-        found.add(disk.exists("/d/a") and disk.read("/d/a"))
-    assert found == {False, b"x"}
+        outcomes.add(disk.exists("/d/a") and disk.read("/d/a"))
+    assert outcomes == {False, b"x"}
 
 
 def test_rename_before_sync_may_leave_empty_file() -> None:
-    found = set()
+    outcomes = set()
     for seed in range(200):
         disk = made(seed)
         write_atomic(disk, "/d/a", b"old")
@@ -164,9 +164,9 @@ def test_rename_before_sync_may_leave_empty_file() -> None:
         file.append(b"new")
         disk.rename("/d/a.tmp", "/d/a")
         disk.sync_dir("/d")
-        found.add(after_power_loss(disk).read("/d/a"))
-    assert {b"", b"new"} <= found
-    assert b"old" not in found
+        outcomes.add(after_power_loss(disk).read("/d/a"))
+    assert {b"", b"new"} <= outcomes
+    assert b"old" not in outcomes
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power", "process"])

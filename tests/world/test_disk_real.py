@@ -176,15 +176,15 @@ async def test_file_closed_while_waiting_for_sync_is_synced_first(tmp_path: Path
 
 async def test_callback_error_does_not_block_next_callback(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    told: list[object] = []
-    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    errors: list[object] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
     disk = RealDisk(loop)
     file = disk.open(str(tmp_path / "a"), create=True)
     done: asyncio.Future[OSError | None] = loop.create_future()
     disk.sync([file], lambda error: 1 // 0)
     disk.sync([file], done.set_result)
     assert await done is None
-    assert [type(error) for error in told] == [ZeroDivisionError]
+    assert [type(error) for error in errors] == [ZeroDivisionError]
     disk.close()
     file.close()
 

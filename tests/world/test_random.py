@@ -24,10 +24,10 @@ def test_values_stay_within_bounds(random: Random) -> None:
 def test_id_is_uuid_4_without_leading_dash(random: Random) -> None:
     made = [random.uuid() for _ in range(2_000)]
     assert len(set(made)) == 2_000
-    for each in made:
-        assert uuid.UUID(bytes=each).version == 4
-        assert not base64.urlsafe_b64encode(each).startswith(b"-")
-        assert int.from_bytes(each) >= 100
+    for value in made:
+        assert uuid.UUID(bytes=value).version == 4
+        assert not base64.urlsafe_b64encode(value).startswith(b"-")
+        assert int.from_bytes(value) >= 100
 
 
 def test_same_seed_gives_same_values() -> None:

@@ -178,13 +178,13 @@ def test_simulated_crash_ends_run_from_any_callback(where: str) -> None:
 
 
 def test_callback_error_is_reported_and_loop_continues() -> None:
-    told: list[dict[str, Any]] = []
+    contexts: list[dict[str, Any]] = []
     loop = SimulatedLoop(VirtualClock())
-    loop.set_exception_handler(lambda _, context: told.append(context))
+    loop.set_exception_handler(lambda _, context: contexts.append(context))
     loop.call_soon(lambda: 1 // 0)
     loop.call_later(2, loop.stop)
     loop.run_forever()
-    assert [type(context["exception"]) for context in told] == [ZeroDivisionError]
+    assert [type(context["exception"]) for context in contexts] == [ZeroDivisionError]
     assert loop.time() == 2
     loop.close()
     with pytest.raises(RuntimeError):

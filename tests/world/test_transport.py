@@ -101,8 +101,8 @@ def test_both_ends_send_without_delay(run: Any) -> None:
         transport.write(b"x")
         await client.done
         for end in (transport, servers[0].transport):
-            found = end.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            assert found != 0
+            no_delay = end.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert no_delay != 0
         transport.abort()
         listener.close()
 

@@ -83,7 +83,7 @@ def test_described_resource_equals_kafkas(resource: str, entries: list[ConfigEnt
 @pytest.mark.parametrize(("topic", "overrides"), [("plain", {}), ("compacted", COMPACTED)])
 def test_created_topic_configs_equal_kafkas(topic: str, overrides: dict[str, str]) -> None:
     layers = BrokerLayers({}, {"min.insync.replicas": "1"}, LAYERS.static)
-    entries = {each.name: [each.value, int(each.source)] for each in created_topic_configs(overrides, layers)}
+    entries = {entry.name: [entry.value, int(entry.source)] for entry in created_topic_configs(overrides, layers)}
     assert entries == {name: [value, SOURCES[source]] for name, (value, source) in KAFKA["created"][topic].items()}
 
 
