@@ -63,7 +63,7 @@ class Clients:
         when = 25 + self.chance.randrange(40)
         for moment in range(80):
             self.now += 200 + self.chance.randrange(4_000)
-            busy = moment // 20 % 3 != 2  # now and then nobody produces
+            busy = moment // 20 % 3 != 2  # the topic is idle now and then
             for partition in range(self.partitions):
                 if busy and self.chance.randrange(2):
                     self.ends[partition] += self.chance.randrange(30)

@@ -30,7 +30,7 @@ class Histories:
                 self.send(f"p{self.chance.randrange(4)}")
             else:
                 self.poll(f"c{self.chance.randrange(3)}")
-        for name, log in self.logs.items():  # in the end somebody reads it all
+        for name, log in self.logs.items():  # one last consumer reads everything
             self.history += [
                 Operation("reader", OK, [Poll({name: log[start : start + 50]})]) for start in range(0, len(log), 50)
             ]

@@ -17,7 +17,7 @@ COMMANDS = re.findall(r"(?m)^\$ ottla (analyze .*)\n(.*)$", GUIDE)
 
 
 @pytest.mark.parametrize(("command", "answer"), COMMANDS)
-def test_guide_shows_the_output_of_its_commands(command, answer, monkeypatch):
+def test_guide_shows_output_of_its_commands(command, answer, monkeypatch):
     monkeypatch.chdir(ROOT)
     result = CliRunner().invoke(build(["analyze"]), command.split())
     assert result.output.splitlines()[0] == answer

@@ -103,14 +103,14 @@ def test_stuck_last_stable_offset_is_found(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["ottla-events", "kafka-log"])
-def test_member_with_slow_polls_causes_the_rebalances(recorded, kind):
+def test_member_with_slow_polls_causes_rebalances(recorded, kind):
     finding = only_finding(analyze("rebalances", recorded("slow polls")[kind]))
     assert finding.facts["culprit"] == "slow"
     assert "slow does not stay in the group" in finding.cause
     assert ("the longest took" in finding.title) == (kind == "ottla-events"), "a directory holds no durations"
 
 
-def test_slow_polls_show_in_the_clients_log(recorded):
+def test_slow_polls_show_in_client_log(recorded):
     report = analyze("client-trace", recorded("slow polls")["librdkafka"], topic="orders", partition=0)
     check_removed(report)
     assert "max.poll.interval.ms exceeded, while it owned orders-0" in {finding.cause for finding in report.findings}
@@ -126,14 +126,14 @@ def test_rewound_reads_and_commits_are_traced(recorded, kind):
 
 
 @pytest.mark.parametrize("kind", ["ottla-events", "tap", "kafka-log"])
-def test_partition_assigned_twice_by_the_leader_is_found(recorded, kind):
+def test_partition_assigned_twice_by_leader_is_found(recorded, kind):
     report = analyze("dual-assign", recorded("assigned twice")[kind])
     assert report.found, report.verdict
     assert {tuple(finding.facts["partitions"]) for finding in report.findings} == {("orders-0",)}
     assert {finding.facts["culprit"] for finding in report.findings} == {"the assignor of the group's leader"}
 
 
-def test_zombie_in_clients_logs_is_found(recorded):
+def test_zombie_is_found_in_client_logs(recorded):
     inputs = recorded("kicked")
     check_zombie(analyze("dual-assign", inputs["librdkafka"]))
     for kind in ("ottla-events", "kafka-log"):
@@ -156,12 +156,12 @@ def test_recorded_fenced_producer_is_found(client, kind):
 
 
 @pytest.mark.parametrize("client", ["java", "kgo"])
-def test_recorded_slow_poll_shows_in_the_clients_log(client):
+def test_recorded_slow_poll_shows_in_client_log(client):
     check_removed(analyze("client-trace", recording(client, "slow-poll", "client"), topic="orders", partition=0))
 
 
 @pytest.mark.parametrize("client", ["java", "kgo"])
-def test_recorded_zombie_is_found_in_the_clients_logs(client):
+def test_recorded_zombie_is_found_in_client_logs(client):
     check_zombie(analyze("dual-assign", recording(client, "kicked", "client")))
 
 

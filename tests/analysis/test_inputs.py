@@ -310,7 +310,7 @@ def test_compressed_logs_and_folders_are_read(tmp_path):
     assert any("cannot be read to its end" in note for note in report.notes)
 
 
-def test_piece_size_does_not_change_the_lines():
+def test_piece_size_does_not_change_lines():
     whole = [line.position for piece in find_pieces([str(KGO)]) for line in read_piece(piece) if line.format]
     for size in (997, 4_096):
         parts = [line.position for piece in find_pieces([str(KGO)], size) for line in read_piece(piece) if line.format]

@@ -216,7 +216,7 @@ def test_snapshot_round_trip_keeps_bytes(path: Path) -> None:
     for record in snapshot.records:
         image.replay(record)
     first = next(iter(iter_batches(data)))
-    # An image orders its features; what formatting wrote has an order of its own.
+    # An image sorts its features; the formatter writes them in another order.
     records = snapshot.records if not image.brokers else list(snapshot_records(image))
     assert records == snapshot.records
     ours = b"".join(

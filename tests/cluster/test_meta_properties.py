@@ -39,6 +39,6 @@ def test_version_0_is_read() -> None:
         (b"version=1\nnode.id=1\ncluster.id=x\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ", "is reserved"),
     ],
 )
-def test_unusable_file_names_the_problem(data: bytes, message: str) -> None:
+def test_unusable_file_error_names_problem(data: bytes, message: str) -> None:
     with pytest.raises(MetaPropertiesError, match=message):
         parse_meta_properties(data)

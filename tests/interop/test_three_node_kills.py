@@ -130,7 +130,7 @@ def wait_for_commit(said: queue.Queue[tuple[Worker, str]], worker: Worker) -> No
             worker.start()
 
 
-def test_three_nodes_keep_acknowledged_records_and_transactions_through_kills(
+def test_acknowledged_records_and_transactions_survive_three_node_kills(
     ottla_factory: Callable[..., OttlaNode],
     apache_kafka_factory: Callable[..., ApacheKafka],
     java_clients: JavaClients,

@@ -217,7 +217,7 @@ def test_overlong_varint_is_accepted() -> None:
     assert HeartbeatRequest.decode(b"\x82\x80\0g\0\0\0\0\1\x80\0\0", 4).group_instance_id is None
 
 
-# -- what cannot be written -----------------------------------------------------------------------------------------
+# -- unencodable values ---------------------------------------------------------------------------------------------
 
 
 def refused(message: Message, version: int) -> ProtocolError:
@@ -295,7 +295,7 @@ def produce(records: Any) -> ProduceRequest:
 
 @pytest.mark.parametrize("version", [3, 11])
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
-def test_records_are_a_view_of_the_frame(version: int, wrap: Any) -> None:
+def test_records_are_view_of_frame(version: int, wrap: Any) -> None:
     frame = wrap(produce(b"batch" * 1000).encode(version))
     records = ProduceRequest.decode(frame, version).topic_data[0].partition_data[0].records
     assert type(records) is memoryview

@@ -186,7 +186,7 @@ def test_unknown_header_tags_are_kept() -> None:
     assert header.unknown_tags == {7: b"hi"}
 
 
-def test_large_records_stay_parts_of_the_frame() -> None:
+def test_large_records_stay_parts_of_frame() -> None:
     records = memoryview(bytes(5000))
     request = ProduceRequest(topic_data=[TopicProduceData(partition_data=[PartitionProduceData(records=records)])])
     parts = encode_request_parts(0, 11, 1, "c", request)

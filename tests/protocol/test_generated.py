@@ -10,7 +10,7 @@ from ottla.protocol.api import APIS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What a broker listener of Apache Kafka 4.3.1 answered to ApiVersions; 71 and 72 only with a telemetry receiver.
+# ApiVersions response of a broker listener of Apache Kafka 4.3.1; 71 and 72 need a telemetry receiver.
 ADVERTISED = """
 0 0-13, 1 4-18, 2 1-11, 3 0-13, 8 2-10, 9 1-10, 10 0-6, 11 0-9, 12 0-4, 13 0-5, 14 0-5, 15 0-6, 16 0-5, 17 0-1, 18 0-4,
 19 2-7, 20 1-6, 21 0-2, 22 0-5, 23 2-4, 24 0-5, 25 0-4, 26 0-5, 27 1-2, 28 0-5, 29 1-3, 30 1-3, 31 1-3, 32 1-4, 33 0-2,

@@ -83,7 +83,7 @@ def test_all_metadata_records_are_declared() -> None:
 
 
 def test_unknown_metadata_records_are_kept() -> None:
-    for head in ("01 ac02 00", "01 02 09"):  # a type, and a version, that nobody knows
+    for head in ("01 ac02 00", "01 02 09"):  # an unknown type, and an unknown version
         data = bytes.fromhex(head) + b"whatever"
         record = decode_metadata_record(data)
         assert isinstance(record, UnknownRecord)

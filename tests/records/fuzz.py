@@ -39,7 +39,7 @@ RULES = (
 GOOD = bytes(builder.build_batch([Record(0, NOW, b"key", b"value" * 20)] * 3))
 
 
-def a_batch(chance: random.Random) -> bytearray:
+def random_batch(chance: random.Random) -> bytearray:
     def blob() -> bytes | None:
         return None if chance.random() < 0.2 else chance.randbytes(chance.choice((0, 1, 5, 70, 130)))
 
@@ -80,9 +80,9 @@ def broken(data: bytearray, chance: random.Random) -> bytearray:
     return data
 
 
-def a_case(chance: random.Random) -> bytes:
+def random_case(chance: random.Random) -> bytes:
     """Return a batch with a broken header, records or compressed frame, usually with a matching CRC."""
-    data = a_batch(chance)
+    data = random_batch(chance)
     where = chance.randrange(4)
     if where == 0:
         return bytes(broken(data, chance))
@@ -167,7 +167,7 @@ def run(cases: int, seed: int) -> int:
     refused = 0
     try:
         for _ in range(cases):
-            data = a_case(chance)
+            data = random_case(chance)
             first, *others = (answers(form, data) for form in forms)
             refused += isinstance(first[1], tuple)
             for other in others:

@@ -59,7 +59,7 @@ def body_of(attributes: bytes = b"\0", *fields: bytes) -> bytes:
     return framed(attributes + b"".join(fields))
 
 
-# What stands where the one record of a batch should be.
+# Malformed bytes in place of the single record of a batch.
 ZERO, ONE, NULL = varint(0), varint(1), varint(-1)
 INVALID_BODIES = {
     "no bytes": b"",

@@ -62,7 +62,7 @@ def walked(kernel: ModuleType, body: bytes, count: int) -> tuple[int, int, list[
     return walk.error, walk.index, list(table)
 
 
-def the_long_way(body: bytes, count: int) -> tuple[int, int, list[int]]:
+def walked_slowly(body: bytes, count: int) -> tuple[int, int, list[int]]:
     """Return the same by a walk without the fast path."""
     kernel = load_uncompiled_kernel()
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +77,7 @@ def test_invalid_record_is_found_at_any_index(either_kernel: ModuleType, body: b
     for behind in (b"", b"\0" * 20, b"\x80" * 20, b"\xff" * 20, a_record(before + 1, b"k" * 100)):
         for count in (before + 1, before + 2):
             whole = good + body + behind
-            assert walked(either_kernel, whole, count) == the_long_way(whole, count)
+            assert walked(either_kernel, whole, count) == walked_slowly(whole, count)
 
 
 @given(
@@ -99,7 +99,7 @@ def test_fast_and_slow_path_end_at_same_byte(
     for length in (varint(len(body)), fields[5], varint(len(body))[:-1] + bytes([varint(len(body))[-1] | 0x80, 0])):
         whole = (length + body) * count
         for data in (whole, whole[: len(whole) - cut]):
-            assert walked(either_kernel, data, count) == the_long_way(data, count)
+            assert walked(either_kernel, data, count) == walked_slowly(data, count)
 
 
 def test_slow_path_record_is_read_between_fast_path_ones(either_kernel: ModuleType) -> None:
@@ -113,7 +113,7 @@ def test_slow_path_record_is_read_between_fast_path_ones(either_kernel: ModuleTy
     ]
     data = build_batch(records)
     body = bytes(data[HEADER_SIZE:])
-    assert walked(either_kernel, body, 6) == the_long_way(body, 6)
+    assert walked(either_kernel, body, 6) == walked_slowly(body, 6)
     assert list(iter_records(data)) == records
 
 
@@ -170,7 +170,7 @@ def test_batches_are_found_by_timestamp_in_headers_and_records(either_kernel: Mo
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 11), (11, 11)])
-def test_walk_outside_the_buffer_raises(either_kernel: ModuleType, start: int, end: int) -> None:
+def test_walk_outside_buffer_raises(either_kernel: ModuleType, start: int, end: int) -> None:
     with pytest.raises(IndexError):
         either_kernel.RecordWalk(bytes(10), start, end, 1)
 

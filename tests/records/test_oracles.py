@@ -144,7 +144,7 @@ whole_seconds = record_lists.map(
 
 
 @given(whole_seconds, st.integers(0, 2**40))
-def test_kio_reads_and_writes_the_same_bytes(records: list[Record], base_offset: int) -> None:
+def test_kio_reads_and_writes_same_bytes(records: list[Record], base_offset: int) -> None:
     data = build_batch(records, base_offset, producer_id=7, producer_epoch=1, base_sequence=3, partition_leader_epoch=2)
     theirs, size = read_batch(bytes(data), 0)
     assert size == len(data)

@@ -33,7 +33,7 @@ def accepted(data: bytes | bytearray, rules: LogRules = RULES, now: int = NOW) -
     return validate(data, rules, now)
 
 
-# what is taken
+# accepted batches
 
 
 @ALL_CODECS
@@ -315,7 +315,7 @@ def test_structural_error_outranks_rejected_records() -> None:
     assert error.record_errors == ()
 
 
-# topics with a codec of their own
+# topics with their own codec
 
 
 @ALL_CODECS

@@ -114,7 +114,7 @@ def test_small_compressed_batch_stays_on_the_loop(cluster: Cluster, watch: Watch
     assert watch.inline_limits == [INLINE_BYTES]
 
 
-def test_requests_of_a_connection_keep_their_order_when_validation_is_deferred(cluster: Cluster, watch: Watch) -> None:
+def test_requests_keep_order_when_validation_is_deferred(cluster: Cluster, watch: Watch) -> None:
     with Wire(cluster.bootstrap) as wire:
         wire.request(produce(BOMB, acks=0), 9, 1)
         wire.request(produce(b"second"), 9, 2)
@@ -310,7 +310,7 @@ def test_pipelined_requests_are_handled_some_per_turn() -> None:
     assert len(connection._buffer) == INITIAL_BUFFER
 
 
-def test_large_frame_has_a_buffer_of_its_own() -> None:
+def test_large_frame_has_its_own_buffer() -> None:
     broker = Broker()
     connection, transport = connect(broker)
     receive(connection, transport, frame(3 * LARGE_FRAME) + frame(100))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-# A test's data is small: few tasks, no page that shows them, nothing that grows with the number of tests.
+# Test data is small: few tasks, no web UI, and no state that grows with the number of tests.
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",

@@ -20,7 +20,7 @@ from ottla.spark.sink.writer import SinkPlan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# In the order in which a batch goes through them. Those of a task crash in task 0; "rows" after the first row was sent.
+# In the order of a batch. Steps of a task crash in task 0; "rows" crashes after the first row was sent.
 TASK_STEPS = (
     "before fence",
     "after fence",

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 START = 1_700_000_000_000
 FORMS = [load_uncompiled_kernel(), *([kernel] if kernel.COMPILED else [])]
-# Times that lie close together, and far enough apart to need numbers of any length.
+# Timestamps close together, and far enough apart for varints of any length.
 times = st.integers(-20, 20) | st.integers(-(2**40), 2**40)
 batches = st.lists(
     st.tuples(

@@ -78,7 +78,7 @@ def test_batches_have_no_gaps_and_no_duplicates(cluster: Cluster) -> None:
     assert query.batch() is None
     produce(cluster, "orders", range(10, 15), partition=1)
     assert query.batch() == list(range(10, 15))
-    # A restart goes on where the checkpoint is, and the same offsets give the same tasks.
+    # A restart continues at the checkpoint, and equal offsets give equal tasks.
     again = Query(stream(cluster), query.at)
     assert again.batch() is None
     produce(cluster, "orders", [15])
@@ -223,7 +223,7 @@ def test_stream_survives_broker_restart(tmp_path: Path) -> None:
         query = Query(stream(before, **{"kafka.request.timeout.ms": "60000"}))
         assert query.batch() == [0, 1, 2]
     with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(query.batch)  # asks while nobody answers
+        waiting = other.submit(query.batch)  # polls while the broker is down
         with Cluster(**kept) as after:
             assert waiting.result(120) is None
             produce(after, "orders", [3])

@@ -24,5 +24,5 @@ Caused by: java.io.IOException: Mkdirs failed to create file:/proc/nope
         ("[UNKNOWN] x\nTraceback (most recent call last):\nValueError: no such topic", "no such topic"),
     ],
 )
-def test_reason_is_the_innermost_cause(text: str, expected: str) -> None:
+def test_reason_is_innermost_cause(text: str, expected: str) -> None:
     assert reason(RuntimeError(text)) == expected

@@ -16,9 +16,7 @@ from tests.spark.conftest import SETTINGS
 
 SECONDS = 1800  # a guard
 STARTS = 5
-SPARKS_LIMIT = (
-    "connect back"  # Spark gives a Python worker of a stream ten seconds to start, and cannot be told otherwise
-)
+SPARKS_LIMIT = "connect back"  # Spark's fixed limit of ten seconds for the start of a stream's Python worker
 
 
 def stream(spark: Any, spec: dict[str, str], topic: str) -> None:

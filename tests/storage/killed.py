@@ -52,7 +52,7 @@ CONFIGS = {
 }
 TOPIC_IDS = {"kept": Uuid(bytes([1] * 16)), "compacted": Uuid(bytes([2] * 16))}
 METADATA = MetadataLogConfig(bytes_between_snapshots=1500, segment_bytes=6000, retention_bytes=20_000)
-# What is interrupted, and before which of its beginnings at the latest.
+# The kinds of work to interrupt, with the largest start count at which to kill.
 KINDS = {"append": 300, "roll": 6, "clean": 4, "snapshot": 4, "checkpoint": 4, "start": 1}
 
 

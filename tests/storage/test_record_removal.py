@@ -35,7 +35,7 @@ def write(env: StorageEnvironment, data: bytes | bytearray) -> None:
     file.close()
 
 
-def a_log(compression: int = CompressionType.NONE) -> list[bytes]:
+def make_log(compression: int = CompressionType.NONE) -> list[bytes]:
     batches = []
     for base, size in BATCHES:
         builder = BatchBuilder(base, partition_leader_epoch=2, compression=compression)
@@ -58,7 +58,7 @@ def drop(env: StorageEnvironment, offset: int, *, dry_run: bool = False) -> str:
 @pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.GZIP])
 @pytest.mark.parametrize("offset", range(9))
 def test_any_record_is_dropped_alone(env: StorageEnvironment, offset: int, compression: int) -> None:
-    write(env, b"".join(a_log(compression)))
+    write(env, b"".join(make_log(compression)))
     assert drop(env, offset, dry_run=True) == f"drop the record at offset {offset}"
     assert offsets(env) == list(range(9))
     assert drop(env, offset) == f"drop the record at offset {offset}"
@@ -72,7 +72,7 @@ def test_any_record_is_dropped_alone(env: StorageEnvironment, offset: int, compr
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_batch_is_replaced_and_all_others_stay(env: StorageEnvironment, seed: int) -> None:
     chance = random.Random(seed)
-    batches = a_log()
+    batches = make_log()
     number = chance.randrange(len(batches))
     damaged = bytearray(batches[number])
     for _ in range(chance.choice((1, 3))):
@@ -88,14 +88,14 @@ def test_damaged_batch_is_replaced_and_all_others_stay(env: StorageEnvironment, 
 
 
 def test_batch_with_a_wrong_base_offset_is_replaced(env: StorageEnvironment) -> None:
-    batches = a_log()
+    batches = make_log()
     write(env, batches[0] + (7).to_bytes(8) + batches[1][8:] + batches[2] + batches[3])
     assert "damaged bytes" in drop(env, 1)
     assert offsets(env) == [0, 5, 6, 7, 8]
 
 
 def test_dropped_record_can_be_dropped_again(env: StorageEnvironment) -> None:
-    write(env, b"".join(a_log()))
+    write(env, b"".join(make_log()))
     drop(env, 2)
     assert drop(env, 2) == "no record at offset 2: nothing to drop"
 
@@ -108,7 +108,7 @@ def test_dropped_record_can_be_dropped_again(env: StorageEnvironment) -> None:
     ],
 )
 def test_unknown_record_is_an_error(env: StorageEnvironment, place: RecordPlace, message: str) -> None:
-    write(env, b"".join(a_log()))
+    write(env, b"".join(make_log()))
     with pytest.raises(LookupError, match=message):
         remove_record(env, "/data", place)
 

@@ -139,7 +139,7 @@ def test_control_api_and_metrics_are_served_in_process() -> None:
         urllib.request.urlopen(cluster.control_url, timeout=60)
 
 
-def test_url_of_http_that_is_not_served_is_an_error() -> None:
+def test_http_url_without_http_server_is_an_error() -> None:
     with Cluster() as cluster, pytest.raises(RuntimeError, match=r"Cluster\(control=0\)"):
         _ = cluster.control_url
 

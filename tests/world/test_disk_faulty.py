@@ -136,7 +136,7 @@ def test_lost_removal_restores_durable_bytes() -> None:
         write_atomic(disk, "/d/a", b"durable")
         disk.rename("/d/a", "/e/b")
         disk.remove("/e/b")
-        disk.sync_dir("/d")  # keeps the rename, and says nothing of the removal
+        disk.sync_dir("/d")  # makes the rename durable, but not the removal
         disk = after_power_loss(disk)
         assert disk.list("/d") == []
         left.add(disk.read("/e/b") if disk.exists("/e/b") else None)
@@ -304,7 +304,7 @@ def test_full_disk_keeps_nothing_of_refused_write() -> None:
 
 
 @pytest.mark.parametrize("operation", ["read", "write", "sync"])
-def test_only_the_injected_call_fails(operation: str) -> None:
+def test_only_injected_call_fails(operation: str) -> None:
     disk = made(1)
     file, other = disk.open("/d/1.log", create=True), disk.open("/d/1.index", create=True)
     file.append(b"x")

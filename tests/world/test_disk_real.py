@@ -322,7 +322,7 @@ def test_lock_of_another_program_is_respected(tmp_path: Path) -> None:
 
 
 @posix
-def test_lock_follows_the_file_not_its_name(tmp_path: Path) -> None:
+def test_lock_follows_file_not_its_name(tmp_path: Path) -> None:
     lock = RealDisk().lock(f"{tmp_path}/.lock")
     os.symlink(tmp_path, tmp_path / "link")
     with pytest.raises(BlockingIOError, match="this process"):

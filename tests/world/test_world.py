@@ -12,7 +12,7 @@ from ottla.world import MemoryDisk, RealDisk, SeededRandom, SystemRandom, Virtua
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Everything that a broker does with its world, and a trace of all that happened.
+# Use every part of a world as a broker does, and print a trace.
 SIMULATION = """
 import asyncio, hashlib, sys
 from ottla.world import SimulatedCrash, World, run
