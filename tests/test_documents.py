@@ -20,15 +20,31 @@ def test_glossary_names_existing_files_and_definitions() -> None:
     rows = [line for line in (ROOT / "docs" / "glossary.md").read_text().splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 30
     terms = [row.split("|")[1].strip().lower() for row in rows]
-    assert terms == sorted(terms)
+    assert terms == sorted(set(terms))
     for row in rows:
         file: Path | None = None
         for word in re.findall(r"`([^`]+)`", row.rsplit("|", 2)[-2]):
             if "/" in word and word.endswith(".py"):
                 file = ROOT / "src" / "ottla" / word
                 assert file.is_file(), row
-            elif file is not None and re.fullmatch(r"[A-Z]\w+", word):
-                assert re.search(rf"\b{word}\b", file.read_text()), f"{word} is not in {file}: {row}"
+            elif file is not None and re.fullmatch(r"\w{4,}(\.\w+)*", word) and not word.endswith(".py"):
+                for name in word.split("."):
+                    assert re.search(rf"\b{name}\b", file.read_text()), f"{name} is not in {file}: {row}"
+
+
+def test_architecture_lists_every_package() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    layout = {line.split()[0] for line in text.split("```")[1].strip().splitlines()}
+    package = ROOT / "src" / "ottla"
+    folders = {f"{init.parent.name}/" for init in package.glob("*/__init__.py")}
+    modules = {module.name for module in package.glob("*.py") if not module.name.startswith("__")}
+    assert layout == folders | modules
+
+
+def test_architecture_names_existing_files() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    for path in re.findall(r"`(\w+/[\w/]+\.py)`", text):
+        assert (ROOT / "src" / "ottla" / path).is_file() or (ROOT / "src" / "ottla" / "testing" / path).is_file(), path
 
 
 def test_contributing_steps_name_existing_files() -> None:

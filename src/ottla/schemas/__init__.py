@@ -1,4 +1,4 @@
 """Schemas: Avro, JSON Schema and Protobuf with Confluent's canonical forms and compatibility rules.
 
-Pure functions over text: no network, no registry state. `ottla.registry` serves them over HTTP.
+Functions over text without I/O, except `registry_client`, which calls a registry. `ottla.registry` serves schemas.
 """
