@@ -60,6 +60,17 @@ def test_parameter_has_help(name: str) -> None:
         assert getattr(param, "help", None), param.name
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_option_help_is_a_verb_phrase(name: str) -> None:
+    no_verbs = {"a", "also", "an", "every", "first", "full", "last", "name", "number", "one", "only", "the", "type"}
+    for param in ALL[name].params:
+        if param.param_type_name == "option":
+            first = param.help.split()[0]
+            assert first.isalpha(), f"{param.name}: {param.help}"
+            assert first.lower() not in no_verbs, f"{param.name}: {param.help}"
+            assert param.help.endswith("."), f"{param.name}: {param.help}"
+
+
 def test_help_imports_no_command() -> None:
     program = (
         "import sys\n"

@@ -20,12 +20,13 @@ from ottla.cluster.security.acls import (
 )
 from ottla.security.authorizer import OPERATIONS
 
-_PRINCIPAL_HELP = "A principal such as User:alice; `alice` means the same."
+_PRINCIPAL_HELP = "Select a principal: User:alice, or alice for short."
 Principal = Annotated[
     str | None, typer.Option("--principal", "-p", metavar="NAME", help=_PRINCIPAL_HELP, show_default=False)
 ]
 Host = Annotated[
-    str | None, typer.Option("--host", metavar="ADDRESS", help="Client address of the entry.", show_default=False)
+    str | None,
+    typer.Option("--host", metavar="ADDRESS", help="Restrict to clients at this address.", show_default=False),
 ]
 
 
@@ -34,29 +35,39 @@ class ResourceOptions:
     """The resource that entries are about: `add_command` expands it to one option per field."""
 
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="NAME", help="A topic; * is every topic.", show_default=False)
+        str | None,
+        typer.Option(
+            "--topic", "-t", metavar="NAME", help="Select a topic; * selects every topic.", show_default=False
+        ),
     ] = None
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="ID", help="A group; * is every group.", show_default=False)
+        str | None,
+        typer.Option("--group", "-g", metavar="ID", help="Select a group; * selects every group.", show_default=False),
     ] = None
     transactional_id: Annotated[
         str | None,
         typer.Option(
-            "--transactional-id", metavar="ID", help="A transactional id; * is every one.", show_default=False
+            "--transactional-id",
+            metavar="ID",
+            help="Select a transactional id; * selects every one.",
+            show_default=False,
         ),
     ] = None
     token: Annotated[
-        str | None, typer.Option("--token", metavar="ID", help="A delegation token.", show_default=False)
+        str | None, typer.Option("--token", metavar="ID", help="Select a delegation token.", show_default=False)
     ] = None
     user: Annotated[
         str | None,
         typer.Option(
-            "--user", metavar="NAME", help="A user whose delegation tokens are meant: User:alice.", show_default=False
+            "--user",
+            metavar="NAME",
+            help="Select the delegation tokens of a user, such as User:alice.",
+            show_default=False,
         ),
     ] = None
-    whole_cluster: Annotated[bool, typer.Option("--cluster", help="The cluster itself.")] = False
+    whole_cluster: Annotated[bool, typer.Option("--cluster", help="Select the cluster itself.")] = False
     prefixed: Annotated[
-        bool, typer.Option("--prefixed", help="Every resource whose name begins with the given name.")
+        bool, typer.Option("--prefixed", help="Select every resource with a name that begins with the given one.")
     ] = False
 
     def resource(self, *, required: bool = False) -> tuple[ResourceType, str | None]:

@@ -16,30 +16,32 @@ from ottla.cli.progress import byte_progress, spark_progress
 from ottla.cli.quantities import parse_time
 from ottla.cli.spark_session import quiet_session
 
-SMALL_HELP = "Where to run: here, spark, or auto (small inputs in this process, large ones in Spark)."
+ENGINE_HELP = "Run in this process (here), in spark, or by the size of the inputs (auto)."
 Paths = Annotated[
     list[Path], typer.Argument(metavar="INPUT...", help="Event logs, client logs, captures, Kafka log directories.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as one JSON document.")]
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write an HTML file (.svg: its picture)."),
+    typer.Option("--html", metavar="FILE", help="Write the report as an HTML file too, or only its picture (.svg)."),
 ]
 Sql = Annotated[
     str | None,
-    typer.Option("--sql", metavar="QUERY", help="Query the table `events` instead."),
+    typer.Option("--sql", metavar="QUERY", help="Run this query on the table `events` instead of the analysis."),
 ]
 SqlOfTopics = Annotated[
     str | None,
-    typer.Option("--sql", metavar="QUERY", help="Query the tables `input` and `output` instead."),
+    typer.Option("--sql", metavar="QUERY", help="Run this query on the tables `input` and `output` instead."),
 ]
-SqlOfSides = Annotated[str | None, typer.Option("--sql", metavar="QUERY", help="Query the tables `a` and `b` instead.")]
+SqlOfSides = Annotated[
+    str | None, typer.Option("--sql", metavar="QUERY", help="Run this query on the tables `a` and `b` instead.")
+]
 Master = Annotated[
     str | None,
-    typer.Option("--master", metavar="URL", help="Spark master; by default all cores of this machine."),
+    typer.Option("--master", metavar="URL", help="Run on this Spark master; by default on all cores of this machine."),
 ]
-Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=SMALL_HELP)]
-Group = Annotated[str | None, typer.Option("--group", "-g", help="Use only this group.")]
+Engine = Annotated[str, typer.Option("--engine", metavar="ENGINE", help=ENGINE_HELP)]
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Analyze only this group.")]
 FOUND = 1
 UNANSWERED = 2
 LIGHT = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
@@ -70,7 +72,9 @@ def dual_assign(
     group: Group = None,
     slack: Annotated[
         int,
-        typer.Option("--slack", metavar="MS", min=0, help="Ignore overlaps in client logs up to this long."),
+        typer.Option(
+            "--slack", metavar="MS", min=0, help="Ignore overlaps in client logs of up to this many milliseconds."
+        ),
     ] = 0,
     as_json: AsJson = False,
     html: Html = None,
@@ -86,14 +90,14 @@ def dual_assign(
 def txn_timeout(
     paths: Paths,
     transactional_id: Annotated[
-        str | None, typer.Option("--transactional-id", "-t", help="Use only this transactional id.")
+        str | None, typer.Option("--transactional-id", "-t", help="Analyze only this transactional id.")
     ] = None,
     now: Annotated[
         str | None,
         typer.Option(
             "--now",
             metavar="TIME",
-            help="Judge as of this time (ISO 8601, or `now`); default: the logs' last.",
+            help="Evaluate as of this time (ISO 8601, or `now`) instead of the last event's.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -109,11 +113,15 @@ def txn_timeout(
 
 def client_trace(
     paths: Paths,
-    partition: Annotated[str, typer.Option("--partition", "-p", help="Trace this partition: 3, or orders-3.")],
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Use only this topic.")] = None,
+    partition: Annotated[str, typer.Option("--partition", "-p", help="Trace this partition, such as 3 or orders-3.")],
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Analyze only this topic.")] = None,
     group: Group = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME", help="First time (ISO 8601).")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Last time (ISO 8601).")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Skip events before this time (ISO 8601).")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Skip events after this time (ISO 8601).")
+    ] = None,
     as_json: AsJson = False,
     html: Html = None,
     sql: Sql = None,
@@ -147,8 +155,10 @@ def rebalances(
 def lag(
     paths: Paths,
     group: Group = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Use only this topic.")] = None,
-    max_lag: Annotated[int | None, typer.Option("--max-lag", min=0, help="Report more lag than this.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Analyze only this topic.")] = None,
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", min=0, help="Report lag of more than this many records.")
+    ] = None,
     as_json: AsJson = False,
     html: Html = None,
     sql: Sql = None,
@@ -162,8 +172,10 @@ def lag(
 
 def hot_partitions(
     paths: Paths,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Use only this topic.")] = None,
-    factor: Annotated[float, typer.Option("--factor", help="Report this many times the average.")] = 2.0,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Analyze only this topic.")] = None,
+    factor: Annotated[
+        float, typer.Option("--factor", help="Report partitions with this many times the average.")
+    ] = 2.0,
     internal: Annotated[bool, typer.Option("--internal", help="Include Kafka's internal topics.")] = False,
     as_json: AsJson = False,
     html: Html = None,
@@ -181,7 +193,7 @@ def hot_partitions(
 def anomalies(
     paths: Annotated[list[Path], typer.Argument(metavar="HISTORY...", help="Histories as JSON lines.")],
     everything_read: Annotated[
-        bool, typer.Option("--everything-read", help="Consumers read everything: report unread values as lost.")
+        bool, typer.Option("--everything-read", help="Report unread values as lost, because consumers read everything.")
     ] = False,
     as_json: AsJson = False,
     html: Html = None,
@@ -196,12 +208,20 @@ def anomalies(
 
 def exactly_once(
     where: Annotated[str, typer.Argument(metavar="DIR|HOST:PORT", help="A log directory, or a cluster.")],
-    source: Annotated[str, typer.Option("--input", metavar="TOPIC", help="The topic that the application read.")],
-    result: Annotated[str, typer.Option("--output", metavar="TOPIC", help="The topic that it wrote.")],
+    source: Annotated[
+        str,
+        typer.Option("--input", metavar="TOPIC", help="Take the records of this topic, which the application read."),
+    ],
+    result: Annotated[
+        str,
+        typer.Option("--output", metavar="TOPIC", help="Check the records of this topic, which the application wrote."),
+    ],
     by: Annotated[str, typer.Option("--by", help="Match records by key, value, or header:NAME.")] = "key",
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="The application's group; by default those that commit in transactions."),
+        typer.Option(
+            "--group", "-g", help="Use the offsets of this group; by default of groups that commit in transactions."
+        ),
     ] = None,
     as_json: AsJson = False,
     html: Html = None,
@@ -226,9 +246,11 @@ def exactly_once(
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="DIR, DIR#topic, host:port or host:port#topic.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The same, for the other side.")],
-    by: Annotated[str, typer.Option("--by", help="Match by offset, or position in the partition.")] = "offset",
+    by: Annotated[
+        str, typer.Option("--by", help="Match records by offset, or by position in the partition.")
+    ] = "offset",
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", help="Ignore a field: key, value, headers, timestamp.")
+        list[str] | None, typer.Option("--ignore", help="Ignore a field: key, value, headers or timestamp; repeatable.")
     ] = None,
     as_json: AsJson = False,
     html: Html = None,

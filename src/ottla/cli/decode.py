@@ -60,7 +60,8 @@ def decode(
         ),
     ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", "-v", metavar="N", help="Version of --api.", show_default=False)
+        int | None,
+        typer.Option("--version", "-v", metavar="N", help="Decode with this version of --api.", show_default=False),
     ] = None,
     form: Annotated[
         str,

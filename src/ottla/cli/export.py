@@ -64,13 +64,16 @@ def export(
         typer.Option(
             "--schema",
             metavar="FILE",
-            help="Schema of the values: Spark's JSON or DDL for json, .avsc for avro, a descriptor set for protobuf.",
+            help="Decode values with this schema: Spark's JSON or DDL for json, .avsc for avro, a descriptor set for "
+            "protobuf.",
             show_default=False,
         ),
     ] = None,
     message: Annotated[
         str | None,
-        typer.Option("--message", metavar="NAME", help="Full name of the protobuf message.", show_default=False),
+        typer.Option(
+            "--message", metavar="NAME", help="Decode values as this protobuf message (full name).", show_default=False
+        ),
     ] = None,
     target_size: Annotated[
         str, typer.Option("--target-size", metavar="SIZE", help="Write files of about this size: 64k, 128m, 1g.")

@@ -151,10 +151,12 @@ def lag(
             show_default=False,
         ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every --every seconds.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat every --every seconds until Ctrl-C.")] = False,
     every: Annotated[
         float,
-        typer.Option("--every", metavar="SECONDS", min=0.1, help="Wait this long between two looks of --watch."),
+        typer.Option(
+            "--every", metavar="SECONDS", min=0.1, help="Wait this many seconds between two outputs of --watch."
+        ),
     ] = WATCH_SECONDS,
     as_json: AsJson = False,
     cluster: ClusterOptions,

@@ -11,15 +11,15 @@ from ottla.client.access import Entity, alter_quotas, list_quotas
 from ottla.cluster.security.client_quotas import CLIENT_ID, IP, USER
 
 DEFAULT = "<default>"
-_OTHERS = f"{DEFAULT} for those without their own quota."
+_OTHERS = f"{DEFAULT} selects those without their own quota."
 User = Annotated[
-    str | None, typer.Option("--user", "-u", metavar="NAME", help=f"Name of a user; {_OTHERS}", show_default=False)
+    str | None, typer.Option("--user", "-u", metavar="NAME", help=f"Select a user; {_OTHERS}", show_default=False)
 ]
 ClientId = Annotated[
-    str | None, typer.Option("--client-id", metavar="ID", help=f"A client id; {_OTHERS}", show_default=False)
+    str | None, typer.Option("--client-id", metavar="ID", help=f"Select a client id; {_OTHERS}", show_default=False)
 ]
 Address = Annotated[
-    str | None, typer.Option("--ip", metavar="ADDRESS", help=f"An IP address; {_OTHERS}", show_default=False)
+    str | None, typer.Option("--ip", metavar="ADDRESS", help=f"Select an IP address; {_OTHERS}", show_default=False)
 ]
 
 

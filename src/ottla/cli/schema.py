@@ -44,7 +44,7 @@ class SchemaType(StrEnum):
 
 TypeOption = Annotated[
     SchemaType | None,
-    typer.Option("--type", "-t", help="Type of the schema.", show_default="by the file's suffix, else avro"),
+    typer.Option("--type", "-t", help="Parse the schema as this type.", show_default="by the file's suffix, else avro"),
 ]
 ReferenceOption = Annotated[
     list[str] | None,
@@ -146,7 +146,9 @@ def register_(
     *,
     type_: TypeOption = None,
     reference: ReferenceOption = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Ignore the order of unordered parts.")] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Ignore the order of parts that have no order.")
+    ] = False,
     as_json: AsJson = False,
     registry: RegistryOptions,
 ) -> None:
@@ -223,7 +225,7 @@ def delete(
     ] = None,
     permanent: Annotated[
         bool,
-        typer.Option("--permanent", help="Delete for good what was deleted before; its id cannot be read any more."),
+        typer.Option("--permanent", help="Delete permanently what is soft-deleted; its id can no longer be read."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,

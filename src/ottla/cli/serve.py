@@ -195,7 +195,7 @@ def serve(
         ),
     ] = None,
     virtual_time: Annotated[
-        bool, typer.Option("--virtual-time", help="Let time stand still until a test advances it; requires --control.")
+        bool, typer.Option("--virtual-time", help="Stop the clock, which tests advance; requires --control.")
     ] = False,
 ) -> None:
     """Run a Kafka-compatible broker.

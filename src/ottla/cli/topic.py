@@ -90,12 +90,12 @@ def create(
     names: Topics,
     *,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", metavar="N", help="Number of partitions; -1 is the broker's default.")
+        int, typer.Option("--partitions", "-p", metavar="N", help="Create N partitions; -1 takes the broker's default.")
     ] = -1,
     replication_factor: Annotated[
         int,
         typer.Option(
-            "--replication-factor", "-r", metavar="N", help="Replicas per partition; -1 is the broker's default."
+            "--replication-factor", "-r", metavar="N", help="Create N replicas of each; -1 takes the broker's default."
         ),
     ] = -1,
     config: Annotated[

@@ -238,14 +238,19 @@ def abort(
     ] = None,
     producer_epoch: Annotated[
         int | None,
-        typer.Option("--producer-epoch", metavar="N", help="Epoch of --producer-id.", show_default=False),
+        typer.Option(
+            "--producer-epoch",
+            metavar="N",
+            help="Write the marker with this epoch of --producer-id.",
+            show_default=False,
+        ),
     ] = None,
     coordinator_epoch: Annotated[
         int | None,
         typer.Option(
             "--coordinator-epoch",
             metavar="N",
-            help="Epoch of the transaction coordinator.",
+            help="Write the marker with this epoch of the coordinator.",
             show_default="the producer state's, or 0",
         ),
     ] = None,

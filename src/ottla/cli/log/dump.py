@@ -53,11 +53,13 @@ def dump(
             help="A partition's folder, or one file: .log, .checkpoint, an index, a snapshot, a checkpoint."
         ),
     ],
-    records: Annotated[bool, typer.Option("--records", "-r", help="Also print the records of each batch.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records of each batch too.")] = False,
     start: Annotated[
-        int | None, typer.Option("--from", help="First offset to print.", min=0, show_default=False)
+        int | None, typer.Option("--from", help="Print from this offset on.", min=0, show_default=False)
     ] = None,
-    end: Annotated[int | None, typer.Option("--to", help="Last offset to print.", min=0, show_default=False)] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", help="Print up to and including this offset.", min=0, show_default=False)
+    ] = None,
     values: Annotated[
         str | None,
         typer.Option(
@@ -66,8 +68,10 @@ def dump(
             show_default=False,
         ),
     ] = None,
-    show_secrets: Annotated[bool, typer.Option("--show-secrets", help="Print SCRAM keys and token HMACs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per batch (or entry).")] = False,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Print SCRAM keys and token HMACs instead of hiding them.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per batch or entry.")] = False,
 ) -> None:
     """Print a partition's batches, its records, or one of its files.
 

@@ -27,9 +27,9 @@ def register(app: typer.Typer) -> None:
 
 def ls(
     path: Annotated[str, typer.Argument(help="A log directory, or a partition's folder.")],
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only partitions of this topic.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="List only partitions of this topic.")] = None,
     internal: Annotated[bool, typer.Option("--internal", help="List Kafka's internal topics too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per partition.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one object per partition.")] = False,
 ) -> None:
     """List topics and partitions with sizes, offsets and time span."""
     full = paths.directory(path)

@@ -66,7 +66,9 @@ def repair(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Show the changes without making them.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per step, then one of totals.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one object per step, then one with totals.")
+    ] = False,
 ) -> None:
     """Rebuild wrong or missing indexes, snapshots and checkpoints.
 

@@ -34,8 +34,10 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     path: Annotated[str, typer.Argument(help="A log directory, or a partition's folder.")],
-    deep: Annotated[bool, typer.Option("--deep", help="Also decompress every batch and walk its records.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding, then one of totals.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Decompress every batch and check its records too.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, one object per finding, then one with totals.")
+    ] = False,
 ) -> None:
     """Check logs, indexes, snapshots, epochs and checkpoints.
 
