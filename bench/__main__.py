@@ -33,7 +33,7 @@ BENCHMARKS = {
 HEADING = """# Benchmarks
 
 Every figure is taken next to a peer, or next to its own slower form, in the same run: machines are noisy, so read the
-ratios. `make bench` takes them all anew and writes this page; `python -m bench codec` takes some.
+ratios. `make bench` measures all of them and writes this page; `python -m bench codec` measures one group.
 """
 
 

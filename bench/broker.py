@@ -2,7 +2,7 @@
 
     python bench/broker.py [--rounds N] [--megabytes N]
 
-Every round starts each broker anew, measures, and stops it; each figure is the median of the rounds. Processor time is
+Every round starts each broker, measures, and stops it; each figure is the median of the rounds. Processor time is
 the broker's own (user and kernel), so it says more than wall time on a machine that is shared with the client.
 """
 

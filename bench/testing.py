@@ -273,7 +273,7 @@ def main() -> None:
         print(BareKafka().address, flush=True)
         sys.stdin.read()
         return
-    print("| | | asked for |\n|---|---|---|")
+    print("| | | target |\n|---|---|---|")
     row("import ottla.testing, ms", "{:.0f} (CPU {:.0f})".format(*imports("")), "150")
     row("and its Cluster, ms", "{:.0f} (CPU {:.0f})".format(*imports("from ottla.testing import Cluster")), "150")
     row("first cluster to first acknowledged record, ms", "{:.1f} (CPU {:.1f})".format(*measured(first_record, 1)))

@@ -35,9 +35,9 @@ WRITTEN = "Written by `tools/generate_api_docs.py`; do not edit."
 
 # What a reader of the table should know beyond its numbers.
 NOTES = {
-    0: "0 to 2 are advertised and refused, as in Kafka, for librdkafka's sake",
+    0: "0 to 2 are advertised and refused, as in Kafka: old librdkafka clients require them",
     1: "followers share their leader's log, so no broker fetches from another",
-    34: "a node has logs of the partitions that it leads; a move goes on in the background",
+    34: "a node has logs of the partitions that it leads; moves between directories run in the background",
     45: "the new replicas are in sync at once, because they share the leader's log",
     55: "a quorum of one: the first node",
     80: "checked as Kafka does; a quorum of one takes no second voter (REQUEST_TIMED_OUT)",
@@ -46,7 +46,7 @@ NOTES = {
     72: "Kafka has it only with a telemetry receiver configured",
 }
 
-# What every command has that talks to a cluster, told once.
+# Options of every command that connects to a cluster, listed once.
 COMMON = {"bootstrap", "properties", "properties_file", "timeout"}
 
 
@@ -57,9 +57,9 @@ def api_page() -> str:
     missing = [api for api in for_brokers if api.key not in served]
     out = [
         "# The APIs that ottla serves\n",
-        f"{WRITTEN} What a running broker serves, it says itself: `ottla cluster apis`.\n",
-        f"{len(served)} of the {len(for_brokers)} APIs that a broker of Apache Kafka 4.3 can have. What is not served "
-        "is not advertised. The column `needs` is what a caller must be allowed to do where there is an authorizer.\n",
+        f"{WRITTEN} `ottla cluster apis` shows the APIs of a running broker.\n",
+        f"{len(served)} of the {len(for_brokers)} APIs that a broker of Apache Kafka 4.3 can have; the others are "
+        "not advertised. The column `needs` lists the ACL operations that an authorizer requires.\n",
         "| key | API | Kafka 4.3 | ottla | needs | note |",
         "|---:|---|---|---|---|---|",
     ]
@@ -85,7 +85,7 @@ def api_page() -> str:
         "## Not for clients\n",
         f"Between brokers and controllers only, and on no listener of a broker: {controllers}.\n",
         "## Older Kafkas\n",
-        "`ottla serve --as-version X.Y` advertises, and accepts, no more than a broker of that release did: "
+        "`ottla serve --as-version X.Y` advertises and accepts only the versions of that release: "
         f"{', '.join(release_names())}.\n",
         "Only the newest version of each API, and the features, are that release's. Everything else is as in 4.3: the "
         "oldest versions (Kafka 4.0 removed ListOffsets v0 and others, KIP-896), coordinator and metadata records, "

@@ -56,7 +56,7 @@ FIELDS: Final = {
     "pending": "map of topic name to partition numbers that the member has yet to give back",
     "port": "int: the client's port",
     "previous": "int: node id of the leader before, -1 for none",
-    "principal": "string: the principal, as in ACLs",
+    "principal": "string: the principal, as in ACLs (User:alice)",
     "producer_epoch": "int",
     "producer_id": "int",
     "reason": "string: why",

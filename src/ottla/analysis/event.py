@@ -50,7 +50,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "format": ("string", "the input kind that it was read from"),
     "file": ("string", "the file that it was read from"),
     "position": ("bigint", "the byte position of its line, or the offset of its record"),
-    "host": ("string", "whose clock: a node, a tap, or a client"),
+    "host": ("string", "the node, tap or client by whose clock the time is"),
     "level": ("string", "the level of a log line"),
     "client": ("string", "the client id, or the number of the client's logger"),
     "api": ("string", "the API by its name in Kafka's protocol guide"),
