@@ -1,4 +1,4 @@
-# ottla: `make demo` shows it, `make test` checks it; both set up .venv by themselves.
+# `make demo` shows ottla, `make test` checks it; both set up .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,25 +6,25 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test lint unit interop peers bench generate lock clean help java
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/ottla/records/kernel/*.p*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ottla needs Python 3.11 or newer (Debian: apt-get install python3.11 python3.11-venv); set PYTHON=..."; exit 1; }
-	@echo "setting up .venv with what pyproject.toml names; the first time takes a minute or two"
+	@echo "setting up .venv with the dependencies of pyproject.toml; the first time takes a minute or two"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,spark]'
 	@touch $@
 
-java: # says what is missing; never fails, because most of ottla needs no Java
+java: # prints a note if Java is missing; never fails, because most of ottla needs no Java
 	@command -v java >/dev/null || \
-	  echo "note: no Java found; what needs Spark or Apache Kafka is left out (Debian: apt-get install openjdk-17-jdk-headless)"
+	  echo "note: no Java found; tests and steps that need Spark or Apache Kafka are skipped (Debian: apt-get install openjdk-17-jdk-headless)"
 
-demo: $(READY) java ## the main job, from nothing
+demo: $(READY) java ## run a broker, transactions and a Spark pipeline, and check that each order counts once
 	@$(BIN)/python tools/demo.py
 
-test: lint unit ## all that needs nothing but Python
+test: lint unit ## run linters, type checks and tests (Spark tests if Java is installed)
 
 lint: $(READY) java
 	@$(BIN)/ruff check .
@@ -35,24 +35,24 @@ lint: $(READY) java
 unit: $(READY)
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
-interop: $(READY) java ## other people's clients and suites (Go, Maven, a JVM)
+interop: $(READY) java ## run other clients, their test suites and Apache Kafka against ottla (JVM, Maven, Go)
 	@$(BIN)/pytest -n 2 --dist loadfile -m 'interop and not peer' tests/interop || test $$? -eq 5
 
-peers: $(READY) java ## the tests of interop that ask Apache Kafka alone, so that what is asked of ottla is what Kafka does
+peers: $(READY) java ## run the tests against Apache Kafka alone, to check the facts that other tests rely on
 	@$(BIN)/pytest -m peer tests/interop
 
-bench: $(READY) ## side-by-side benchmarks, written to docs/BENCHMARKS.md
+bench: $(READY) ## run the benchmarks side by side with peers and write docs/BENCHMARKS.md
 	@$(BIN)/python -m bench
 
-generate: $(READY) ## message modules from Apache Kafka's definitions, pages of docs/ from the code
+generate: $(READY) ## generate message modules from Apache Kafka's definitions, and pages of docs/ from the code
 	@$(BIN)/python tools/generate_messages.py
 	@$(BIN)/python tools/protocol_coverage.py
 	@$(BIN)/python tools/generate_api_docs.py
 	@$(BIN)/python tools/generate_config_docs.py
 	@$(BIN)/python tools/generate_event_docs.py
 
-lock: $(READY) ## pin the test environment anew
+lock: $(READY) ## pin the installed versions of the test environment
 	@$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
-clean: ## remove what make made
+clean: ## remove the virtual environment, caches and build output
 	@rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache src/ottla/records/kernel/*.so

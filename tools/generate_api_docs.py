@@ -116,8 +116,8 @@ def metrics_page() -> str:
         "| metric | kind | labels | meaning |",
         "|---|---|---|---|",
     ]
-    for name, each in METRICS.items():
-        out.append(f"| `{name}` | {each.kind} | {', '.join(each.labels)} | {each.help} |")
+    for name, metric in METRICS.items():
+        out.append(f"| `{name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.help} |")
     out += [
         "",
         "Example queries:\n",
@@ -136,8 +136,8 @@ def cli_page() -> str:
     out = [
         "# The command line\n",
         f"{WRITTEN} `ottla COMMAND --help` prints the same.\n",
-        "Every command prints JSON with `--json`, one object per line. A closed pipe (`| head`) is no error. Commands "
-        "that talk to a cluster work with any Kafka; they share these options:\n",
+        "Every command prints JSON with `--json`, one object per line. A closed pipe (`| head`) is not an error. "
+        "Commands that connect to a cluster work with any Kafka; they share these options:\n",
         "| | |",
         "|---|---|",
         *_cluster_options(),

@@ -61,7 +61,7 @@ def text() -> str:
     out = [
         HEAD,
         f"## {len(APIS)} APIs, {count} versions, request and response of each\n",
-        "`listeners` are those of Apache Kafka that serve the API; a version in brackets is not stable yet. `served` are "
+        "`listeners` are those that serve it in Apache Kafka; a version in brackets is not stable yet. `served` are "
         "the versions that ottla serves, `needs` the ACL operations that they require (see security.md).\n",
         "| key | API | versions | flexible | listeners | served | needs |",
         "|---:|---|---|---|---|---|---|",

@@ -53,7 +53,7 @@ FIELDS: Final = {
     "offsets": "list of {topic, partition, offset}",
     "partition": "int",
     "partitions": "map of topic name to list of partition indexes (of a streams group: subtopology to tasks)",
-    "pending": "map of topic name to partition numbers that the member has yet to give back",
+    "pending": "map of topic name to partition numbers that the member has yet to revoke",
     "port": "int: the client's port",
     "previous": "int: node id of the leader before, -1 for none",
     "principal": "string: the principal, as in ACLs (User:alice)",
