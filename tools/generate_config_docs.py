@@ -63,7 +63,7 @@ SECTIONS: tuple[tuple[str, str, tuple[ConfigKey, ...], str | None], ...] = (
     ),
     (
         "Broker",
-        "Set in `server.properties` or with `-c key=value`. The last column says which can also be set while the "
+        "Set in `server.properties` or with `-c key=value`. The last column shows which can also be set while the "
         "broker runs: for one broker, or for all of them.",
         tuple(BROKER.values()),
         "dynamic",

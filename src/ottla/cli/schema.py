@@ -169,7 +169,7 @@ def check(
     *,
     version: Annotated[
         str | None,
-        typer.Option("--version", metavar="N", help="Compare with this version.", show_default="as the level asks for"),
+        typer.Option("--version", metavar="N", help="Compare with this version.", show_default="as the level requires"),
     ] = None,
     type_: TypeOption = None,
     reference: ReferenceOption = None,

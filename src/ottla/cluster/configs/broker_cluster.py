@@ -19,7 +19,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "auto.create.topics.enable",
         ConfigType.BOOLEAN,
         True,
-        "Create a topic when a client first asks for its metadata.",
+        "Create a topic when a client first requests its metadata.",
         acts=True,
     ),
     ConfigKey(
@@ -32,7 +32,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "broker.heartbeat.interval.ms",
         ConfigType.INT,
         2000,
-        "How often a broker tells the controller that it is alive.",
+        "Interval between two heartbeats of a broker to the controller.",
     ),
     ConfigKey(
         "broker.id",
@@ -136,7 +136,7 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "controller.quorum.fetch.timeout.ms",
         ConfigType.INT,
         2000,
-        "A follower of the quorum that could not fetch for this long asks for an election.",
+        "Time without a successful fetch after which a follower of the quorum starts an election.",
         validator=Range(0),
     ),
     ConfigKey(
@@ -292,14 +292,14 @@ BROKER_CLUSTER_KEYS: Final[tuple[ConfigKey, ...]] = (
         "metadata.max.retention.bytes",
         ConfigType.LONG,
         104_857_600,
-        "Size of metadata log and snapshots beyond which old ones go.",
+        "Size of metadata log and snapshots beyond which old segments and snapshots are deleted.",
         acts=True,
     ),
     ConfigKey(
         "metadata.max.retention.ms",
         ConfigType.LONG,
         604_800_000,
-        "Age of metadata log and snapshots beyond which old ones go.",
+        "Age beyond which segments and snapshots of the metadata are deleted.",
         acts=True,
     ),
     ConfigKey(

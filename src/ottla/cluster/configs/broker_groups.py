@@ -163,7 +163,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "group.max.session.timeout.ms",
         ConfigType.INT,
         1_800_000,
-        "Longest session timeout that a classic member may ask for.",
+        "Longest session timeout that a classic member may request.",
         acts=True,
     ),
     ConfigKey(
@@ -178,7 +178,7 @@ BROKER_GROUPS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "group.min.session.timeout.ms",
         ConfigType.INT,
         6000,
-        "Shortest session timeout that a classic member may ask for.",
+        "Shortest session timeout that a classic member may request.",
         acts=True,
     ),
     ConfigKey(

@@ -72,7 +72,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         "sasl.kerberos.ticket.renew.window.factor",
         ConfigType.DOUBLE,
         0.8,
-        "Share of a Kerberos ticket's life after which it is renewed.",
+        "Share of a Kerberos ticket's lifetime after which it is renewed.",
         mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
@@ -117,7 +117,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         "sasl.login.refresh.window.factor",
         ConfigType.DOUBLE,
         0.8,
-        "Share of a token's life after which it is refreshed.",
+        "Share of a token's lifetime after which it is refreshed.",
         mode=UpdateMode.PER_BROKER,
     ),
     ConfigKey(
@@ -298,7 +298,7 @@ BROKER_SASL_KEYS: Final[tuple[ConfigKey, ...]] = (
         "sasl.oauthbearer.scope",
         ConfigType.STRING,
         None,
-        "Scope asked of the token endpoint.",
+        "Scope requested from the token endpoint.",
     ),
     ConfigKey(
         "sasl.oauthbearer.scope.claim.name",

@@ -30,7 +30,7 @@ BROKER_SECURITY_KEYS: Final[tuple[ConfigKey, ...]] = (
         "connections.max.reauth.ms",
         ConfigType.LONG,
         0,
-        "Longest life of a SASL session before the client has to authenticate again; 0 never asks.",
+        "Longest SASL session, after which the client must re-authenticate; 0 disables re-authentication.",
         acts=True,
     ),
     ConfigKey(

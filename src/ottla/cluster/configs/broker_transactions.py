@@ -53,7 +53,7 @@ BROKER_TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "transaction.max.timeout.ms",
         ConfigType.INT,
         900_000,
-        "Longest transaction timeout that a producer may ask for.",
+        "Longest transaction timeout that a producer may request.",
         validator=Range(1),
         acts=True,
     ),

@@ -27,7 +27,7 @@ CLIENT_METRICS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "metrics",
         ConfigType.LIST,
         (),
-        "Prefixes of the metric names that clients push; `*` asks for all, an empty list for none.",
+        "Prefixes of the metric names that clients push; `*` selects all, an empty list none.",
         validator=ListOf(),
     ),
 )

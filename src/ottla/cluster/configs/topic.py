@@ -230,7 +230,7 @@ TOPIC_KEYS: Final[tuple[ConfigKey, ...]] = (
         "remote.log.copy.disable",
         ConfigType.BOOLEAN,
         False,
-        "Stop uploading to remote storage; what is there stays readable.",
+        "Stop uploading to remote storage; uploaded segments stay readable.",
     ),
     ConfigKey(
         "remote.log.delete.on.disable",
