@@ -82,7 +82,7 @@ class Kind(NamedTuple):
 
 KINDS: Final[dict[str, Kind]] = {
     "node.started": Kind("a node accepts clients", ()),
-    "node.stopped": Kind("a node accepts no clients any more", ("reason",)),
+    "node.stopped": Kind("a node stopped accepting clients", ("reason",)),
     "connection.opened": Kind("a client connected", ("connection", "listener", "host", "port")),
     "connection.closed": Kind(
         "a connection ended; `reason` is given where the broker ended it",
@@ -122,7 +122,7 @@ KINDS: Final[dict[str, Kind]] = {
         ("topic", "partition", "leader_epoch"),
     ),
     "coordinator.failed": Kind(
-        "this node cannot load a partition of an internal topic and answers NOT_COORDINATOR for what it holds; "
+        "this node cannot load a partition of an internal topic and answers NOT_COORDINATOR for its keys; "
         "`offset` is that of the first record that cannot be loaded",
         ("topic", "partition", "leader_epoch", "offset", "reason"),
     ),
