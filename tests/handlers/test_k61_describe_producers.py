@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k61_describe_producers as k61
 
@@ -39,3 +41,21 @@ def test_unknown_partition_is_an_error(transactional: TransactionalBroker) -> No
     assert describe(transactional, 9).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(transactional, topic="none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert describe(transactional, topic="not/a/name").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize(("expiration_hours", "remaining"), [(24, 0), (72, 1)])
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_idle_producer_is_removed_after_its_expiration(expiration_hours: int, remaining: int, restart: bool) -> None:
+    broker = TransactionalBroker(producer_id_expiration_ms=str(expiration_hours * 3_600_000))
+    producer = broker.init()
+    broker.add(producer, 0)
+    broker.produce(producer)
+    broker.end(producer)
+    if restart:
+        broker.close()
+        broker.world.clock.advance(48 * 3600)
+        broker.open()
+    else:
+        broker.world.clock.advance(48 * 3600)
+    assert len(describe(broker).active_producers) == remaining
+    broker.close()

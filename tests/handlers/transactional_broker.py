@@ -34,8 +34,8 @@ class Producer:
 class TransactionalBroker(LocalTalk):
     """A broker with the topic `news` of two partitions, whose coordinators are loaded."""
 
-    def __init__(self) -> None:
-        super().__init__(SETTINGS)
+    def __init__(self, **configs: str) -> None:
+        super().__init__({**SETTINGS, **{name.replace("_", "."): value for name, value in configs.items()}})
         self.create(TOPIC, 2)
         topic = self.cluster.image.topic(TOPIC)
         assert topic is not None

@@ -82,7 +82,7 @@ def run(*words: str, code: int) -> str:
 def test_exactly_once_accepts_cluster_and_its_directory(spark, world):
     live = run("exactly-once", world.bootstrap, "--input", "orders", "--output", "bills", code=0)
     assert live.startswith(f"bills holds each of the {RECORDS} records of orders exactly once")
-    assert "does not tell who wrote a record" in live.replace("\n", " ")
+    assert "does not expose the producer of a record" in live.replace("\n", " ")
     report = json.loads(
         run("exactly-once", world.directory, "--input", "orders", "--output", "bills", "--json", code=0)
     )

@@ -83,7 +83,9 @@ class Housekeeping:
 
     def expire_producers(self) -> None:
         """Remove producer ids that expired."""
+        expiration_ms = self._cluster.controller.config_int("producer.id.expiration.ms")
         for directory in self._directories():
+            directory.env.producer_expiration_ms = expiration_ms
             directory.remove_expired_producers()
 
     def snapshot_metadata(self) -> None:

@@ -158,6 +158,7 @@ def _open(
         for directory in node.directories:
             directory.env.on_failure = partial(_directory_failed, cluster, node, directory)
             directory.env.memory = memory
+            directory.env.producer_expiration_ms = node.config_int("producer.id.expiration.ms")
     _load_logs(cluster)
     _register(cluster)
     cluster.open_partitions()
@@ -178,6 +179,7 @@ def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[
         _open_directory(world, path, cluster.sync, directories)
     broker = Broker(cluster, config.node_id, config, directories)
     for directory in directories:
+        directory.env.producer_expiration_ms = broker.config_int("producer.id.expiration.ms")
         known = _read_identity(world, directory.path)
         broker.directory_ids[directory.path] = _identify(
             world, directory, known, config.node_id, cluster.cluster_id, ""

@@ -545,6 +545,7 @@ class LogDirectory:
         """Remove producers that were inactive for `producer.id.expiration.ms`."""
         now = self.env.clock.now_ms()
         for log in self._loaded_logs():
+            log.producers.expiration_ms = self.env.producer_expiration_ms
             log.producers.remove_expired(now)
 
     def _loaded_logs(self) -> Iterable[Log]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.world.random import Random
 
 DEFAULT_INDEX_BYTES = 64 << 20
+DEFAULT_PRODUCER_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 
 class LoadedIndexes:
@@ -68,6 +69,7 @@ class StorageEnvironment:
         "memory",
         "on_failure",
         "on_problem",
+        "producer_expiration_ms",
         "random",
         "sync",
     )
@@ -93,6 +95,7 @@ class StorageEnvironment:
         self.failure: OSError | None = None
         self.immediate = False
         self.memory: MemoryLimit | None = None
+        self.producer_expiration_ms = DEFAULT_PRODUCER_EXPIRATION_MS
         self._timers: dict[Timer, Callable[[], None]] = {}
 
     def check(self) -> None:

@@ -37,9 +37,10 @@ BROKER_TRANSACTIONS_KEYS: Final[tuple[ConfigKey, ...]] = (
         "producer.id.expiration.ms",
         ConfigType.INT,
         86_400_000,
-        "A producer id that wrote nothing for this long is forgotten.",
+        "Time without records after which a producer id is removed.",
         validator=Range(1),
         mode=UpdateMode.CLUSTER_WIDE,
+        acts=True,
     ),
     ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",

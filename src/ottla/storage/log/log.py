@@ -80,7 +80,7 @@ class Log(LogFiles):
         self.report: RecoveryReport | None = None
         self.last_flushed_ms = env.clock.now_ms()
         self.epochs = LeaderEpochCache()
-        self.producers = ProducerState()
+        self.producers = ProducerState(env.producer_expiration_ms)
         self._hold_high_watermark = hold_high_watermark
         self._log_start_offset = log_start_offset
         self._log_end_offset = 0

@@ -17,6 +17,7 @@ from ottla.records.control import ControlType, parse_marker
 from ottla.records.crc import crc32c
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records
+from ottla.storage.environment import DEFAULT_PRODUCER_EXPIRATION_MS
 from ottla.storage.errors import CorruptSnapshotError
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 BATCHES_TO_RETAIN = 5
 MAX_PRODUCER_EPOCH = 0x7FFF
-DEFAULT_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -247,7 +247,7 @@ class ProducerState:
 
     __slots__ = ("_unreplicated", "expiration_ms", "map_end_offset", "ongoing", "producers", "snapshot")
 
-    def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
+    def __init__(self, expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         self.producers: dict[int, ProducerEntry] = {}
