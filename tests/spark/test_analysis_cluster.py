@@ -88,7 +88,7 @@ def test_exactly_once_accepts_cluster_and_its_directory(spark, world):
     )
     assert report["verdict"].startswith(f"bills holds each of the {RECORDS} records of orders exactly once")
     tables = {table["title"]: table["rows"] for table in report["tables"]}
-    offsets = tables["Offsets of orders committed by those who wrote"]
+    offsets = tables["Offsets of orders committed by the writers' groups"]
     assert [row[:1] + row[2:] for row in offsets] == [["billing", 3, 1, 0, RECORDS // 2]] * 2
     committed = [row for row in tables["Transactions"] if row[3] == "commit"]
     assert len(committed) == 2 * 3, "three transactions in two partitions each"
