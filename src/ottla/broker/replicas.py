@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-logger = logging.getLogger(__name__)
-
 
 class OwnedLog(NamedTuple):
     """A partition's log and the node in whose directory it lies."""
@@ -100,7 +98,7 @@ def fence_absent_brokers(cluster: BrokerRuntime) -> list[Message]:
     records: list[Message] = []
     for broker_id, broker in cluster.image.brokers.items():
         if broker_id not in cluster.nodes and not broker.fenced:
-            logger.warning("broker %d is registered, but has no node in this process; it is fenced", broker_id)
+            log.warning("broker %d is registered, but has no node in this process; it is fenced", broker_id)
             records += fence_broker(cluster.image, broker_id, layers=cluster.controller.layers)
     return records
 

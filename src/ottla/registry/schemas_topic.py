@@ -22,6 +22,7 @@ from ottla.registry.records import SCHEMAS_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ottla.client.producer import Delivered
     from ottla.client.reading import Read
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class SchemasTopic:
         self._connect = connect
         self._client = connect()
         self._producer: Producer | None = None
+        self._appended_end = 0
         self._stopping = threading.Event()
         self._follower: threading.Thread | None = None
 
@@ -88,15 +90,13 @@ class SchemasTopic:
     def take_over(self) -> None:
         """Fence other registries, if this one is not the last that wrote; their open transaction is aborted."""
         if self._producer is None:
-            producer = Producer(self._client, transactional_id=TRANSACTIONAL_ID)
+            producer = Producer(self._client, transactional_id=TRANSACTIONAL_ID, delivered=self._appended)
             producer.initialize()
             self._producer = producer
 
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
         """Append records in one transaction and return the offset after the last; FencedError if another wrote."""
         assert self._producer is not None, "take_over comes first"
-        written: list[int] = []
-        self._producer._delivered = lambda delivered: written.append(delivered.base_offset + delivered.records)
         try:
             for key, value in records:
                 self._producer.send(self.name, key, value, partition=0)
@@ -109,7 +109,10 @@ class SchemasTopic:
         except ConnectionFailedError:
             self._producer = None
             raise
-        return max(written)
+        return self._appended_end
+
+    def _appended(self, delivered: Delivered) -> None:
+        self._appended_end = delivered.base_offset + delivered.records
 
     def read_all(self) -> tuple[list[TopicRecord], int]:
         """Return all committed records, and the offset that following starts from."""
@@ -149,10 +152,14 @@ class SchemasTopic:
                 batch.clear()
                 reached[0] = position
 
+        def take(read: Read) -> None:
+            batch.append(_record(read))
+
         reached = [start]
         reader = RecordReader(client, self.name, {0: start}, max_wait_ms=FOLLOW_WAIT_MS, before_fetch=flush)
         with contextlib.suppress(_StopFollowing):
-            batch.extend(map(_record, reader))
+            for read in reader:
+                take(read)
         return reached[0]
 
     def close(self) -> None:
