@@ -1,23 +1,20 @@
 """`ottla registry`: run a schema registry over any Kafka until SIGINT or SIGTERM."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import Annotated, Any
 
 import typer
 
 from ottla.cli.commands import add_command
 from ottla.cli.connect import CLIENT_ID, ClusterOptions, client_properties, cluster_errors
+from ottla.cli.http_options import HttpHosts
 from ottla.cli.output import fail, usage
 from ottla.client import Client
 from ottla.client.auth import security_from_properties
 from ottla.registry.options import DEFAULT_PORT, registry_options
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 
 def register(app: typer.Typer) -> None:
@@ -36,14 +33,7 @@ def registry(
     listen: Annotated[
         str, typer.Option("--listen", metavar="[HOST:]PORT", help="Serve HTTP here; 0 picks a free port.")
     ] = str(DEFAULT_PORT),
-    http_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--http-host",
-            metavar="NAME",
-            help="Accept requests for this host name, besides loopback names and the bound host; repeatable.",
-        ),
-    ] = None,
+    http_host: HttpHosts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
     cluster: ClusterOptions,
 ) -> None:

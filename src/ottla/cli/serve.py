@@ -19,6 +19,7 @@ from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.broker.start import StartError
 from ottla.cli.commands import add_command
 from ottla.cli.dev_tls import DevTls, make_dev_tls
+from ottla.cli.http_options import ControlPort, ControlToken, HttpHosts, control_options
 from ottla.cli.output import fail, pairs, usage
 from ottla.cli.quantities import parse_size
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
@@ -30,7 +31,7 @@ from ottla.protocol.secrets import is_secret_config
 from ottla.registry.options import registry_options
 from ottla.security.tls import TlsError
 from ottla.server.run import RunningCluster, address
-from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
+from ottla.server.web_options import parse_web_options
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
 from ottla.world.machine import memory_bytes
@@ -166,34 +167,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    control: Annotated[
-        str | None,
-        typer.Option(
-            "--control",
-            metavar="[HOST:]PORT",
-            help="Serve the control API for tests over HTTP (see /openapi.json); 0 picks a free port.",
-            show_default=False,
-        ),
-    ] = None,
-    control_token: Annotated[
-        str | None,
-        typer.Option(
-            "--control-token",
-            envvar=CONTROL_TOKEN_VARIABLE,
-            metavar="TOKEN",
-            help="Require this bearer token of control requests. Other users of this machine can read command lines: "
-            "prefer the environment variable.",
-            show_default=False,
-        ),
-    ] = None,
-    http_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--http-host",
-            metavar="NAME",
-            help="Accept HTTP requests for this host name, besides loopback names and the bound host; repeatable.",
-        ),
-    ] = None,
+    control: ControlPort = None,
+    control_token: ControlToken = None,
+    http_host: HttpHosts = None,
     virtual_time: Annotated[
         bool, typer.Option("--virtual-time", help="Stop the clock, which tests advance; requires --control.")
     ] = False,
@@ -220,7 +196,7 @@ def serve(
         release = None if as_version is None else find_release(as_version)
         names = http_host or []
         page = None if metrics is None else _metrics_options(metrics, names)
-        kit = None if control is None else _control_options(control, control_token, names)
+        kit = control_options(control, control_token, names)
         schemas = None if registry is None else _registry_options(registry, names, configs)
         if virtual_time and kit is None:
             raise ValueError("--virtual-time requires --control, which advances the time")
@@ -514,10 +490,6 @@ def _metrics_options(word: str, names: Sequence[str]) -> WebOptions:
     if importlib.util.find_spec("prometheus_client") is None:
         raise ValueError("--metrics requires prometheus-client: pip install 'ottla[metrics]'")
     return options
-
-
-def _control_options(word: str, token: str | None, names: Sequence[str]) -> WebOptions:
-    return parse_web_options("--control", word, token=token, allowed_hosts=names, token_option="--control-token")
 
 
 def _announce(running: RunningCluster, options: _ServeOptions, pages: Mapping[str, str | None]) -> None:

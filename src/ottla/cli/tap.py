@@ -14,12 +14,12 @@ import typer
 from ottla.cli.commands import add_command
 from ottla.cli.connect import PROPERTIES, Properties, PropertiesFile, client_properties, read_properties
 from ottla.cli.dev_tls import make_dev_tls
+from ottla.cli.http_options import ControlPort, ControlToken, HttpHosts, control_options
 from ottla.cli.output import echo, fail, print_json, refuse_together, usage
 from ottla.cli.quantities import format_count
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspector import Inspection, Inspector
 from ottla.records.inspect import batch_lines
-from ottla.server.web_options import CONTROL_TOKEN_VARIABLE, parse_web_options
 from ottla.testing.cluster import new_loop
 from ottla.testing.control.matching import api_keys
 from ottla.testing.tap.engine import LENGTH
@@ -106,33 +106,9 @@ def tap(
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Print and capture passwords and tokens instead of hiding them.")
     ] = False,
-    control: Annotated[
-        str | None,
-        typer.Option(
-            "--control",
-            metavar="[HOST:]PORT",
-            help="Serve the control API over HTTP, to inject faults; 0 picks a free port.",
-            show_default=False,
-        ),
-    ] = None,
-    control_token: Annotated[
-        str | None,
-        typer.Option(
-            "--control-token",
-            envvar=CONTROL_TOKEN_VARIABLE,
-            metavar="TOKEN",
-            help="Require this bearer token of control requests; prefer the environment variable.",
-            show_default=False,
-        ),
-    ] = None,
-    http_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--http-host",
-            metavar="NAME",
-            help="Accept control requests for this host name, besides loopback names and the bound host; repeatable.",
-        ),
-    ] = None,
+    control: ControlPort = None,
+    control_token: ControlToken = None,
+    http_host: HttpHosts = None,
     dev_tls: Annotated[
         bool, typer.Option("--dev-tls", help="Listen with TLS and a certificate of a temporary CA.")
     ] = False,
@@ -167,15 +143,7 @@ def tap(
         refuse_together("--brief" if brief else "--json", ("--hexdump", hexdump))
     temporary_ca = None
     try:
-        web = None
-        if control is not None:
-            web = parse_web_options(
-                "--control",
-                control,
-                token=control_token,
-                allowed_hosts=http_host or (),
-                token_option="--control-token",
-            )
+        web = control_options(control, control_token, http_host)
         if dev_tls and listen_config is not None:
             raise ValueError("--dev-tls and --listen-config cannot be used together")
         chosen = _Chosen(
