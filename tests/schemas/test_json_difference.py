@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ottla.schemas.json_difference import LENIENT, STRICT, compare
+from ottla.schemas.json_changes import LENIENT, STRICT
+from ottla.schemas.json_difference import compare
 from ottla.schemas.json_schema import JsonSchema
 
 S, I, N = {"type": "string"}, {"type": "integer"}, {"type": "number"}  # noqa: E741

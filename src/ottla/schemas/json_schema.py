@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
-from ottla.schemas.json_difference import LENIENT, STRICT, compare
+from ottla.schemas.json_changes import LENIENT, STRICT
+from ottla.schemas.json_difference import compare
 from ottla.schemas.schema import InvalidSchemaError, Schema, load_json
 
 if TYPE_CHECKING:
