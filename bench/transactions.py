@@ -67,7 +67,7 @@ def reading(aborted: int) -> dict[str, float]:
     fetches = {}
     for topic, ended in (("committed", ControlType.COMMIT), ("aborted", ControlType.ABORT)):
         talk.create(topic)
-        partition = talk.cluster.nodes[1].leader_partition(topic, 0)
+        partition = talk.runtime.nodes[1].leader_partition(topic, 0)
         fill(partition, aborted, ended)
         wanted = FetchPartition(
             partition=0, fetch_offset=partition.log.log_end_offset - RECENT, partition_max_bytes=1 << 20

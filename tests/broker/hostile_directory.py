@@ -74,28 +74,28 @@ def stopped(clean: bool) -> Stopped:
     talk = LocalTalk(SETTINGS)
     talk.create("plain", 2)
     talk.create("transactional", 1)
-    talk.cluster.create_topic("compacted", 1, 1, {"cleanup.policy": "compact"})
+    talk.runtime.create_topic("compacted", 1, 1, {"cleanup.policy": "compact"})
     _commit_offset(talk)
     talk.quietly(
         k22.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000), k22.InitProducerIdResponse
     )
     for round_number in range(4):
-        for partition in talk.cluster.partitions.values():
+        for partition in talk.runtime.partitions.values():
             if partition.topic.startswith("__"):
                 continue
             _append(partition.log, round_number)
             if round_number < 3:
                 partition.log.roll()
         if round_number == 1:
-            talk.cluster.metadata.write_snapshot()
+            talk.runtime.metadata.write_snapshot()
             talk.create("late", 1)
-    talk.cluster.partitions["plain", 1].log.advance_log_start(3)
+    talk.runtime.partitions["plain", 1].log.advance_log_start(3)
     talk.world.clock.advance(120)
-    records = {TopicPartition(*name): read_records(each.log) for name, each in talk.cluster.partitions.items()}
+    records = {TopicPartition(*name): read_records(each.log) for name, each in talk.runtime.partitions.items()}
     if clean:
-        close_cluster(talk.cluster)
+        close_cluster(talk.runtime)
     else:
-        for directory in talk.cluster.nodes[1].directories:
+        for directory in talk.runtime.nodes[1].directories:
             directory.checkpoint()
             directory.abandon()
     return Stopped(dict(_walk(talk.world.disk, "/data")), records)
@@ -108,7 +108,7 @@ def _commit_offset(talk: LocalTalk) -> None:
     request = k08.OffsetCommitRequest(
         group_id="g", generation_id_or_member_epoch=-1, member_id="", group_instance_id=None, topics=[topic]
     )
-    talk.cluster.create_topic("__consumer_offsets")
+    talk.runtime.create_topic("__consumer_offsets")
     talk.quietly(request, k08.OffsetCommitResponse, version=8)
 
 
@@ -270,7 +270,7 @@ def check_restart(before: Stopped, damaged: Damaged) -> str:
     with logged() as lines:
         for _ in range(4):
             try:
-                cluster = open_broker(world)
+                runtime = open_broker(world)
                 break
             except StartError as error:
                 outcome = "refused"
@@ -278,16 +278,16 @@ def check_restart(before: Stopped, damaged: Damaged) -> str:
                 lines += _follow(world, str(error))
         else:
             raise AssertionError(f"the commands do not help: {lines[-1]}")
-        found = _read_all(cluster)
+        found = _read_all(runtime)
         world.clock.advance(400)
-        close_cluster(cluster)
+        close_cluster(runtime)
         _check_records(before, damaged, found, lines)
         if lines and outcome == "started":
             outcome = "reported"
     with logged() as lines:
-        cluster = open_broker(world)
-        again = _read_all(cluster)
-        close_cluster(cluster)
+        runtime = open_broker(world)
+        again = _read_all(runtime)
+        close_cluster(runtime)
         for partition, records in found.items():
             if partition.topic not in COMPACTED:
                 assert again.get(partition) == records, f"a second start changed {partition}"
@@ -325,9 +325,9 @@ def _follow(world: World, sentence: str) -> list[str]:
     return [f"{step.path}: {step.action}" for step in steps]
 
 
-def _read_all(cluster: BrokerRuntime) -> dict[TopicPartition, Records]:
+def _read_all(runtime: BrokerRuntime) -> dict[TopicPartition, Records]:
     found = {}
-    for name, partition in cluster.partitions.items():
+    for name, partition in runtime.partitions.items():
         found[TopicPartition(*name)] = read_records(partition.log)
     return found
 

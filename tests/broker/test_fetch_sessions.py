@@ -37,7 +37,7 @@ def local() -> Iterator[LocalTalk]:
 
 def write(local: LocalTalk, partition: int, value: bytes = b"x", topic: str = "t") -> None:
     batch = build_batch([Record(0, local.world.clock.now_ms(), None, value)])
-    local.cluster.partitions[topic, partition].append(batch)
+    local.runtime.partitions[topic, partition].append(batch)
 
 
 def fetch(
@@ -53,7 +53,7 @@ def fetch(
     def named(name: str) -> dict[str, object]:
         if version < 13:
             return {"topic": name}
-        found = local.cluster.image.topic(name)
+        found = local.runtime.image.topic(name)
         return {"topic_id": ZERO_UUID if found is None else found.id}
 
     partitions = [
@@ -81,7 +81,7 @@ def told(answer: FetchResponse) -> list[int]:
 
 
 def sessions(local: LocalTalk) -> int:
-    return len(local.cluster.nodes[1].fetch_sessions)
+    return len(local.runtime.nodes[1].fetch_sessions)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

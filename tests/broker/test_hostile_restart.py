@@ -61,10 +61,10 @@ def restart_lines(damaged: Damaged) -> tuple[list[str], list[str]]:
     """Start on the files, read every log, stop; return the warnings and the names in the directory."""
     world = make_world(damaged.files)
     with logged() as lines:
-        cluster = open_broker(world)
-        for partition in cluster.partitions.values():
+        runtime = open_broker(world)
+        for partition in runtime.partitions.values():
             read_records(partition.log)
-        close_cluster(cluster)
+        close_cluster(runtime)
         return list(lines), world.disk.list("/data")
 
 
@@ -94,8 +94,8 @@ def test_recreated_topic_does_not_take_over_an_unclaimed_folder() -> None:
     creation = next(each for each in iter_batches(files[path]) if b"late" in files[path][each.position : each.end])
     world = make_world({**files, path: files[path][: creation.position + 20]})
     with logged() as lines:
-        cluster = open_broker(world)
-        cluster.create_topic("late", 1, 1)
-        assert cluster.partitions["late", 0].log.log_end_offset == 0
-        close_cluster(cluster)
+        runtime = open_broker(world)
+        runtime.create_topic("late", 1, 1)
+        assert runtime.partitions["late", 0].log.log_end_offset == 0
+        close_cluster(runtime)
     assert any("/data/late-0: belongs to topic id" in line for line in lines)

@@ -38,9 +38,9 @@ class Three:
             }
             configs.append(server_config(values | ({"replica.selector.class": selector} if selector else {})))
         advertised = {node: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9091 + node)] for node in RACKS}
-        self.cluster = open_cluster(world, configs, advertised)
-        self.cluster.create_topic("t", 1, 2)
-        partition = self.cluster.partitions["t", 0]
+        self.runtime = open_cluster(world, configs, advertised)
+        self.runtime.create_topic("t", 1, 2)
+        partition = self.runtime.partitions["t", 0]
         partition.append(build_batch([Record(0, world.clock.now_ms(), None, b"x")]))
         self.leader = partition.state.leader
         self.follower = next(node for node in partition.state.replicas if node != self.leader)
@@ -55,7 +55,7 @@ class Three:
         if version < 11:
             request.rack_id = ""
         frame = encode_request(1, version, 1, "c", request)
-        answer = Dispatch(self.cluster.nodes[node]).handle(
+        answer = Dispatch(self.runtime.nodes[node]).handle(
             Session(1, "PLAINTEXT", "127.0.0.1", 1), memoryview(bytearray(frame))[4:]
         )
         assert answer is not None
@@ -78,7 +78,7 @@ def test_leader_returns_preferred_replica_in_client_rack(version: int) -> None:
     assert (there.error_code, there.preferred_read_replica) == (0, -1)
     assert there.records
     assert (there.high_watermark, there.log_start_offset) == (1, 0)
-    close_cluster(three.cluster)
+    close_cluster(three.runtime)
 
 
 def test_client_without_replica_in_its_rack_reads_from_leader() -> None:
@@ -86,20 +86,20 @@ def test_client_without_replica_in_its_rack_reads_from_leader() -> None:
     for rack in (RACKS[three.leader], RACKS[three.stranger], "elsewhere", ""):
         found = three.fetch(three.leader, rack)
         assert (found.preferred_read_replica, bool(found.records)) == (-1, True), rack
-    close_cluster(three.cluster)
+    close_cluster(three.runtime)
 
 
 def test_without_selector_clients_read_from_leader() -> None:
     three = Three(None)
     assert three.fetch(three.leader, RACKS[three.follower]).preferred_read_replica == -1
-    close_cluster(three.cluster)
+    close_cluster(three.runtime)
 
 
 def test_fetch_fails_without_replica_and_on_follower_before_v11() -> None:
     three = Three(SELECTOR)
     assert three.fetch(three.stranger, "north").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert three.fetch(three.follower, "", 10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    close_cluster(three.cluster)
+    close_cluster(three.runtime)
 
 
 def test_consumer_of_a_test_cluster_fetches_from_the_replica_in_its_rack() -> None:

@@ -44,16 +44,16 @@ class Nodes:
             for node in nodes
         ]
         advertised = {node: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9091 + node)] for node in nodes}
-        self.cluster = open_cluster(self.world, configs, advertised)
+        self.runtime = open_cluster(self.world, configs, advertised)
 
     def stop(self) -> None:
         """Stop cleanly."""
-        close_cluster(self.cluster)
+        close_cluster(self.runtime)
 
     def kill(self) -> None:
         """Leave the disk as SIGKILL would."""
-        self.cluster.housekeeping.stop()
-        for node in self.cluster.nodes.values():
+        self.runtime.housekeeping.stop()
+        for node in self.runtime.nodes.values():
             node.transactions.stop()
             node.share_coordinator.stop()
             for directory in node.directories:
@@ -62,15 +62,15 @@ class Nodes:
     def write(self, partition: int, value: bytes) -> None:
         """Append a record with acks=all."""
         batch = build_batch([Record(0, self.world.clock.now_ms(), None, value)])
-        self.cluster.partitions["t", partition].append(batch)
+        self.runtime.partitions["t", partition].append(batch)
 
     def end(self, partition: int) -> int:
         """Return the log end offset of a partition."""
-        return self.cluster.partitions["t", partition].log.log_end_offset
+        return self.runtime.partitions["t", partition].log.log_end_offset
 
     def states(self) -> dict[int, Partition]:
         """Return each partition of the topic as the metadata has it."""
-        topic = self.cluster.image.topic("t")
+        topic = self.runtime.image.topic("t")
         assert topic is not None
         return topic.partitions
 
@@ -78,7 +78,7 @@ class Nodes:
 @pytest.fixture
 def nodes() -> Nodes:
     nodes = Nodes()
-    nodes.cluster.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
+    nodes.runtime.create_topic("t", 3, 3, {"min.insync.replicas": "2"})
     for partition in range(3):
         nodes.write(partition, b"before")
     return nodes
@@ -99,9 +99,9 @@ def test_replicas_are_in_sync_after_every_restart(nodes: Nodes, way: str) -> Non
 
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_eligible_leader_replicas_are_in_sync_after_a_restart(nodes: Nodes, way: str) -> None:
-    assert nodes.cluster.image.features[ELIGIBLE_LEADER_REPLICAS] == 1
-    stop_node(nodes.cluster, 2)
-    stop_node(nodes.cluster, 3)
+    assert nodes.runtime.image.features[ELIGIBLE_LEADER_REPLICAS] == 1
+    stop_node(nodes.runtime, 2)
+    stop_node(nodes.runtime, 3)
     with pytest.raises(KafkaError) as refusal:
         nodes.write(0, b"too few replicas")
     assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -115,7 +115,7 @@ def test_eligible_leader_replicas_are_in_sync_after_a_restart(nodes: Nodes, way:
 
 def test_clean_stop_leaves_the_log_owner_as_only_in_sync_replica(nodes: Nodes) -> None:
     owners = {partition: state.leader for partition, state in nodes.states().items()}
-    stop_node(nodes.cluster, owners[0])
+    stop_node(nodes.runtime, owners[0])
     assert nodes.states()[0].leader != owners[0]
     nodes.stop()
     for partition, state in nodes.states().items():
@@ -130,7 +130,7 @@ def test_partition_without_its_log_owner_has_no_leader_until_it_is_back(nodes: N
     getattr(nodes, way)()
     nodes.start([1, 2])
     assert nodes.states()[missing].leader == NO_LEADER
-    assert nodes.cluster.image.brokers[3].fenced
+    assert nodes.runtime.image.brokers[3].fenced
     getattr(nodes, way)()
     nodes.start()
     for partition, state in nodes.states().items():

@@ -73,7 +73,7 @@ class Node(LocalTalk):
     def __init__(self) -> None:
         super().__init__(SETTINGS)
         self.create("news", 2)
-        topic = self.cluster.image.topic("news")
+        topic = self.runtime.image.topic("news")
         assert topic is not None
         self.topic_id = topic.id
         for key_type, name in enumerate(("g", "t", f"s:{self.topic_id}:0")):
@@ -239,7 +239,7 @@ class Node(LocalTalk):
         return error
 
     def is_loaded(self, topic: str, partition: int) -> bool:
-        broker = self.cluster.nodes[1]
+        broker = self.runtime.nodes[1]
         if topic == GROUPS:
             return broker.groups.shard(partition) is not None
         if topic == SHARES:
@@ -437,7 +437,7 @@ def test_unreadable_record_is_named_with_its_offset(
 ) -> None:
     node = directory.restored()
     node.open()
-    offset = node.cluster.partitions[topic, 1].log.log_end_offset
+    offset = node.runtime.partitions[topic, 1].log.log_end_offset
     node.produce_as_admin(topic, 1, key, value)
     assert node.answers(topic, 1) is ErrorCode.NONE
     node.close()

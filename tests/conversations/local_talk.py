@@ -42,8 +42,8 @@ class LocalTalk:
     def open(self) -> None:
         """Start the node on what its disk holds."""
         advertised = {1: [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]}
-        self.cluster = open_cluster(self.world, [self._config], advertised, sync=self._sync)
-        self._dispatch = Dispatch(self.cluster.nodes[1])
+        self.runtime = open_cluster(self.world, [self._config], advertised, sync=self._sync)
+        self._dispatch = Dispatch(self.runtime.nodes[1])
         self._session = Session(1, "PLAINTEXT", "127.0.0.1", 40_000)
 
     def restart(self) -> None:
@@ -91,7 +91,7 @@ class LocalTalk:
 
     def create(self, name: str, partitions: int = 1) -> None:
         """Make a topic."""
-        self.cluster.create_topic(name, partitions, 1)
+        self.runtime.create_topic(name, partitions, 1)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Let time pass until something has happened."""
@@ -107,7 +107,7 @@ class LocalTalk:
 
     def close(self) -> None:
         """Stop the node."""
-        close_cluster(self.cluster)
+        close_cluster(self.runtime)
 
 
 def written(part: Any) -> bytes:

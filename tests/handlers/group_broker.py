@@ -67,7 +67,7 @@ class GroupBroker(LocalTalk):
 
     def deny(self, *names: str) -> None:
         """Deny every operation on some resource names from now on."""
-        self.cluster.authorizer = Deny(*names)  # type: ignore[assignment]
+        self.runtime.authorizer = Deny(*names)  # type: ignore[assignment]
 
     def advance(self, seconds: float) -> None:
         """Advance the virtual clock."""
@@ -75,7 +75,7 @@ class GroupBroker(LocalTalk):
 
     def topic_id(self, name: str = TOPIC) -> Uuid:
         """Return the id of a topic."""
-        topic_id: Uuid = self.cluster.image.topic(name).id
+        topic_id: Uuid = self.runtime.image.topic(name).id
         return topic_id
 
     # Classic groups

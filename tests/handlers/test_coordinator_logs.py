@@ -108,7 +108,7 @@ def test_topic_recreated_during_transaction_leaves_nothing_hanging(talk: Transac
     assert talk.produce(producer, ("news", 0), 0) == ErrorCode.NONE
     talk.end(producer, committed)
     assert talk.state("app") == ("CompleteCommit" if committed else "CompleteAbort")
-    log = local.cluster.partitions["news", 0].log
+    log = local.runtime.partitions["news", 0].log
     assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
     # The offset belonged to the deleted topic.
     assert offsets(talk, "readers") == set()

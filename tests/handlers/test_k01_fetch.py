@@ -48,12 +48,12 @@ def write(local: LocalTalk, value: bytes = b"x", partition: int = 0, *, producer
         base_sequence=sequence,
         transactional=producer >= 0,
     )
-    local.cluster.partitions["t", partition].append(batch)
+    local.runtime.partitions["t", partition].append(batch)
     return len(batch)
 
 
 def end(local: LocalTalk, producer: int, *, commit: bool) -> None:
-    partition = local.cluster.partitions["t", 0]
+    partition = local.runtime.partitions["t", 0]
     partition.log.append_marker(
         ControlType.COMMIT if commit else ControlType.ABORT,
         partition.state.leader_epoch,
@@ -113,7 +113,7 @@ def waiting(local: LocalTalk, wanted: FetchRequest) -> Callable[[], FetchRespons
 
 
 def waits(local: LocalTalk) -> int:
-    return len(local.cluster.partitions["t", 0].delayed)
+    return len(local.runtime.partitions["t", 0].delayed)
 
 
 def values(data: PartitionData) -> list[bytes | None]:

@@ -47,7 +47,7 @@ def partitions(local: LocalTalk, version: int = 13) -> dict[int, MetadataRespons
 
 def lose_directory(local: LocalTalk, path: str = "/data/two") -> int:
     """Fail a log directory; return the partition that lay there."""
-    directory = next(each for each in local.cluster.nodes[1].directories if each.path == path)
+    directory = next(each for each in local.runtime.nodes[1].directories if each.path == path)
     lost = next(index for index in (0, 1) if TopicPartition("t", index) in directory.logs)
     directory.env.fail(OSError(5, "Input/output error"))
     local.pause()

@@ -30,11 +30,11 @@ def test_coordinator_of_a_group_is_found_in_every_version(group_broker: GroupBro
 def test_internal_topic_is_created_on_first_use(key_type: int) -> None:
     local = LocalTalk({})
     key = f"{GROUP}:AAAAAAAAAAAAAAAAAAAAAA:0" if key_type == 2 else GROUP
-    assert local.cluster.image.topic(TOPICS[key_type]) is None
+    assert local.runtime.image.topic(TOPICS[key_type]) is None
     request = k10.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     response = local.quietly(request, k10.FindCoordinatorResponse)
     assert [(found.key, found.error_code, found.node_id) for found in response.coordinators] == [(key, 0, 1)]
-    assert local.cluster.image.topic(TOPICS[key_type]) is not None
+    assert local.runtime.image.topic(TOPICS[key_type]) is not None
     local.close()
 
 

@@ -57,13 +57,13 @@ def write(local: LocalTalk, first: int, count: int, size: int = 100) -> None:
     now = local.world.clock.now_ms()
     for number in range(first, first + count):
         record = Record(0, now, b"%d" % number, bytes(size))
-        local.cluster.partitions["moved", 0].append(build_batch([record]))
-    local.cluster.partitions["moved", 0].log.flush()
+        local.runtime.partitions["moved", 0].append(build_batch([record]))
+    local.runtime.partitions["moved", 0].log.flush()
     local.pause()
 
 
 def keys(local: LocalTalk) -> list[int]:
-    log = local.cluster.partitions["moved", 0].log
+    log = local.runtime.partitions["moved", 0].log
     found: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -80,7 +80,7 @@ def keys(local: LocalTalk) -> list[int]:
 def where(local: LocalTalk) -> tuple[list[str], list[str]]:
     """Return the directories with the partition's log, and those with its future log."""
     place = TopicPartition("moved", 0)
-    directories = local.cluster.nodes[1].directories
+    directories = local.runtime.nodes[1].directories
     return (
         [each.path for each in directories if place in each.logs],
         [each.path for each in directories if place in each.future_logs],
@@ -89,9 +89,9 @@ def where(local: LocalTalk) -> tuple[list[str], list[str]]:
 
 def stated(local: LocalTalk) -> str | None:
     """Return the directory of the partition in the metadata."""
-    topic = local.cluster.image.topic("moved")
+    topic = local.runtime.image.topic("moved")
     assert topic is not None
-    paths = {known: path for path, known in local.cluster.nodes[1].directory_ids.items()}
+    paths = {known: path for path, known in local.runtime.nodes[1].directory_ids.items()}
     return paths.get(topic.partitions[0].directories[0])
 
 
@@ -113,9 +113,9 @@ def cordoned(local: LocalTalk) -> set[str]:
     """Return the cordoned directories of the node, which must equal those in the metadata."""
     answer = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
     told = {each.log_dir for each in answer.results if each.is_cordoned}
-    known = local.cluster.image.brokers[1].cordoned_directories
+    known = local.runtime.image.brokers[1].cordoned_directories
     assert known is not None
-    ids = local.cluster.nodes[1].directory_ids
+    ids = local.runtime.nodes[1].directory_ids
     assert {path for path, each in ids.items() if each in known} == told
     return told
 
@@ -134,7 +134,7 @@ def test_moved_log_keeps_all_records(local: LocalTalk, version: int) -> None:
     assert stated(local) == target
     write(local, 50, 10)
     assert keys(local) == list(range(60))
-    assert local.cluster.partitions["moved", 0].log.high_watermark == 60
+    assert local.runtime.partitions["moved", 0].log.high_watermark == 60
     assert ask(local, target) == ErrorCode.NONE
     assert where(local) == ([target], [])
     back = other(local)
@@ -164,7 +164,7 @@ def test_large_log_moves_in_pieces_during_appends(local: LocalTalk) -> None:
 
 def test_moved_log_keeps_log_start_offset(local: LocalTalk) -> None:
     write(local, 0, 20)
-    local.cluster.partitions["moved", 0].log.advance_log_start(7)
+    local.runtime.partitions["moved", 0].log.advance_log_start(7)
     target = other(local)
     ask(local, target)
     local.wait_until(lambda: where(local) == ([target], []), "it did not move")
@@ -192,11 +192,11 @@ def test_invalid_moves_are_refused(local: LocalTalk) -> None:
 
 def test_metadata_has_directory_of_new_log(local: LocalTalk) -> None:
     assert [stated(local)] == where(local)[0]
-    local.cluster.create_topic("many", 7, 1)
-    topic = local.cluster.image.topic("many")
+    local.runtime.create_topic("many", 7, 1)
+    topic = local.runtime.image.topic("many")
     assert topic is not None
-    ids = local.cluster.nodes[1].directory_ids
-    for directory in local.cluster.nodes[1].directories:
+    ids = local.runtime.nodes[1].directory_ids
+    for directory in local.runtime.nodes[1].directories:
         here = {place.partition for place in directory.logs if place.topic == "many"}
         assert len(here) in (3, 4)
         assert {topic.partitions[index].directories for index in here} == {(ids[directory.path],)}
@@ -208,14 +208,14 @@ def test_cordoned_directory_gets_no_new_logs(local: LocalTalk) -> None:
     assert cordoned(local) == set()
     assert cordon(local, target) == ErrorCode.NONE
     assert cordoned(local) == {target}
-    local.cluster.create_topic("new", 4, 1)
-    directories = {each.path: each for each in local.cluster.nodes[1].directories}
+    local.runtime.create_topic("new", 4, 1)
+    directories = {each.path: each for each in local.runtime.nodes[1].directories}
     assert not [place for place in directories[target].logs if place.topic == "new"]
     assert ask(local, target) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert cordon(local, "*") == ErrorCode.NONE
     assert cordoned(local) == {home, target}
     with pytest.raises(KafkaError, match="or have all their log directories cordoned") as refused:
-        local.cluster.create_topic("refused", 1, 1)
+        local.runtime.create_topic("refused", 1, 1)
     assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
     write(local, 5, 5)
     assert keys(local) == list(range(10))
@@ -235,11 +235,11 @@ def test_invalid_cordoned_directories_are_refused(local: LocalTalk, value: str) 
 def test_cordoned_directories_require_metadata_version() -> None:
     local = LocalTalk({"log.dirs": f"{HERE},{THERE}", "cordoned.log.dirs": HERE})
     assert cordoned(local) == {HERE}
-    image = local.cluster.image
+    image = local.runtime.image
     image.features[METADATA_VERSION] = CORDONED_LOG_DIRS_FROM - 1
     image.brokers[1] = replace(image.brokers[1], cordoned_directories=())
     assert cordoned(local) == set()
-    local.cluster.change([FeatureLevelRecord(name=METADATA_VERSION, feature_level=CORDONED_LOG_DIRS_FROM)])
+    local.runtime.change([FeatureLevelRecord(name=METADATA_VERSION, feature_level=CORDONED_LOG_DIRS_FROM)])
     assert cordoned(local) == {HERE}
     local.close()
 

@@ -50,7 +50,7 @@ def test_dynamic_voter_has_the_endpoint_of_the_voters_record() -> None:
     listeners = [(each.name, each.host, each.port) for each in response.nodes[0].listeners]
     assert listeners == [("CONTROLLER", "localhost", 9093)]
     voter = response.topics[0].partitions[0].current_voters[0]
-    assert voter.replica_directory_id == local.cluster.metadata.voters[0].directory_id
+    assert voter.replica_directory_id == local.runtime.metadata.voters[0].directory_id
     assert finalized_features(local)["kraft.version"] == 1
     local.close()
 

@@ -121,7 +121,7 @@ def test_fetch_waits_for_records(talk: ShareBroker) -> None:
     begun = talk.world.clock.monotonic()
     assert acquired(waiting()) == {0: [(0, 0, 1)]}
     assert talk.world.clock.monotonic() - begun < 1
-    assert not talk.cluster.partitions["t", 0].delayed
+    assert not talk.runtime.partitions["t", 0].delayed
     assert not talk.node.share_partitions.waiting_fetches
 
 
@@ -209,7 +209,7 @@ def test_deleted_topic_drops_share_partitions(talk: ShareBroker) -> None:
     talk.fetch(ANN, 0, (0,))
     waiting = talk.fetching(ANN, 1, wait_ms=60_000)
     talk.pause()
-    topic = talk.cluster.image.topic("t")
+    topic = talk.runtime.image.topic("t")
     assert topic is not None
     talk.quietly(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000), DeleteTopicsResponse)
     assert waiting().error_code == 0
@@ -240,7 +240,7 @@ def test_fetch_resumes_at_new_log_start_offset(talk: ShareBroker) -> None:
         talk.write(value)
     talk.fetch(ANN, 0, (0,), max_records=1)
     talk.acknowledge(ANN, 1, {0: [(0, 0, [RELEASE])]})
-    talk.cluster.partitions["t", 0].log.advance_log_start(2)
+    talk.runtime.partitions["t", 0].log.advance_log_start(2)
     answer = talk.fetch(ANN, 2, wait_ms=60_000)
     assert acquired(answer) == {}
     assert acquired(talk.fetch(ANN, 3)) == {0: [(2, 2, 1)]}

@@ -50,11 +50,11 @@ def test_add_voter_errors_have_kafkas_order(local: LocalTalk) -> None:
     assert message is not None
     assert message.startswith(f"The voter id for ReplicaKey(id=1, directoryId={SOMEBODY}) is already part")
     assert add(local)[0] == ErrorCode.REQUEST_TIMED_OUT
-    assert add(local, cluster_id=local.cluster.cluster_id)[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert add(local, cluster_id=local.runtime.cluster_id)[0] == ErrorCode.REQUEST_TIMED_OUT
 
 
 def test_last_voter_cannot_be_removed(local: LocalTalk) -> None:
-    me = local.cluster.metadata.voters[0]
+    me = local.runtime.metadata.voters[0]
     assert remove(local, cluster_id="another")[0] == ErrorCode.INCONSISTENT_CLUSTER_ID
     assert remove(local, voter_directory_id=ZERO_UUID)[0] == ErrorCode.INVALID_REQUEST
     assert remove(local)[0] == ErrorCode.VOTER_NOT_FOUND
@@ -67,7 +67,7 @@ def test_last_voter_cannot_be_removed(local: LocalTalk) -> None:
 
 
 def test_static_voters_cannot_be_changed(local: LocalTalk) -> None:
-    local.cluster.metadata.kraft_version = 0
+    local.runtime.metadata.kraft_version = 0
     assert add(local) == (
         ErrorCode.UNSUPPORTED_VERSION,
         "Cluster doesn't support adding voter because the kraft.version feature is 0",

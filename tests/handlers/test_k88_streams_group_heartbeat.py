@@ -50,7 +50,7 @@ def test_missing_internal_topics_are_created(local: LocalTalk) -> None:
     assert statuses(first) == [
         (StatusCode.MISSING_INTERNAL_TOPICS, "Internal topics are missing: g-s-changelog, g-x-repartition")
     ]
-    image = local.cluster.image
+    image = local.runtime.image
     assert {name: len(image.topic(name).partitions) for name in ("g-x-repartition", "g-s-changelog")} == {
         "g-x-repartition": 2,
         "g-s-changelog": 2,
@@ -74,7 +74,7 @@ def test_failed_creation_is_reported_and_retried(local: LocalTalk) -> None:
 def test_creation_of_too_many_partitions_is_refused(local: LocalTalk) -> None:
     names = tuple(f"g-{number}-changelog" for number in range(3_334))
     joined = ask(local, joining(topology=topology("t", changelogs=names)))
-    assert not any(name in local.cluster.image.topic_ids for name in names), "3 partitions each: more than 10,000"
+    assert not any(name in local.runtime.image.topic_ids for name in names), "3 partitions each: more than 10,000"
     (after,) = [detail for _, detail in statuses(ask(local, heartbeat(joined.member_epoch)))]
     assert "(Excessively large number of partitions per request.)" in after
 

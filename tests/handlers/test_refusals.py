@@ -59,8 +59,8 @@ def test_request_with_expired_timeout_fails(local: LocalTalk, time: int) -> None
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=time)
     deleted = local.quietly(request, DeleteTopicsResponse)
     assert [each.error_code for each in deleted.responses] == [ErrorCode.REQUEST_TIMED_OUT]
-    assert local.cluster.image.topic("late") is None
-    assert local.cluster.image.topic("t") is not None
+    assert local.runtime.image.topic("late") is None
+    assert local.runtime.image.topic("t") is not None
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -33,7 +33,7 @@ def write(local: LocalTalk, partition: int, size: int = 10) -> ErrorCode:
 
 
 def home(local: LocalTalk, partition: int) -> LogDirectory:
-    directories = local.cluster.nodes[1].directories
+    directories = local.runtime.nodes[1].directories
     return next(each for each in directories if TopicPartition("t", partition) in each.logs)
 
 
@@ -46,7 +46,7 @@ def test_full_disk_fails_produce_and_stops_node(sync: bool) -> None:
     assert isinstance(disk, FaultyDisk)
     disk.fill_after(100)
     told: list[bool] = []
-    local.cluster.storage_lost.then = lambda: told.append(True)
+    local.runtime.storage_lost.then = lambda: told.append(True)
     assert write(local, 0, 1000) is ErrorCode.KAFKA_STORAGE_ERROR
     assert write(local, 0) is ErrorCode.KAFKA_STORAGE_ERROR
     assert told == [True]
@@ -65,12 +65,12 @@ def test_failed_directory_leaves_the_other_working() -> None:
     assert [each.error_code for each in local.quietly(request, DeleteTopicsResponse).responses] == [ErrorCode.NONE]
     local.create("t", 2)
     assert [write(local, index) for index in (0, 1)] == [ErrorCode.NONE] * 2
-    assert not local.cluster.storage_lost.is_set
+    assert not local.runtime.storage_lost.is_set
     local.restart()
-    strays = [name for each in local.cluster.nodes[1].directories for name in each.strays]
+    strays = [name for each in local.runtime.nodes[1].directories for name in each.strays]
     assert [name.partition(".")[0] for name in strays] == [f"t-{lost}"]
     home(local, 0).env.fail(OSError(5, "Input/output error"))
-    assert local.cluster.storage_lost.is_set
+    assert local.runtime.storage_lost.is_set
     local.close()
 
 
@@ -83,8 +83,8 @@ def test_sync_keeps_topic_and_records_after_power_loss() -> None:
     world.clock._timers.clear()
     world.disk = world.disk.reopen()
     local.open()
-    assert "t" in local.cluster.image.topic_ids
-    assert local.cluster.partitions["t", 0].log.log_end_offset == 1
+    assert "t" in local.runtime.image.topic_ids
+    assert local.runtime.partitions["t", 0].log.log_end_offset == 1
     local.close()
 
 

@@ -37,7 +37,7 @@ class TransactionalBroker(LocalTalk):
     def __init__(self, **configs: str) -> None:
         super().__init__({**SETTINGS, **{name.replace("_", "."): value for name, value in configs.items()}})
         self.create(TOPIC, 2)
-        topic = self.cluster.image.topic(TOPIC)
+        topic = self.runtime.image.topic(TOPIC)
         assert topic is not None
         self.topic_id = topic.id
         for key_type, key in enumerate(("group", "app", f"group:{self.topic_id}:0")):
@@ -109,4 +109,4 @@ class TransactionalBroker(LocalTalk):
 
     def last_stable_offset(self, partition: int = 0) -> int:
         """Return the last stable offset of a partition of `news`."""
-        return self.cluster.partitions[TOPIC, partition].log.last_stable_offset
+        return self.runtime.partitions[TOPIC, partition].log.last_stable_offset

@@ -52,7 +52,7 @@ class ShareBroker(LocalTalk):
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(settings or {})
         self.create("t", 2)
-        topic = self.cluster.image.topic("t")
+        topic = self.runtime.image.topic("t")
         assert topic is not None
         self.topic_id = topic.id
         self.share(0)
@@ -60,7 +60,7 @@ class ShareBroker(LocalTalk):
 
     @property
     def node(self) -> Broker:
-        return self.cluster.nodes[1]
+        return self.runtime.nodes[1]
 
     def connect_as(self, number: int) -> None:
         """Send further requests on another connection."""
@@ -97,12 +97,12 @@ class ShareBroker(LocalTalk):
             base_sequence=sequence,
             transactional=producer >= 0,
         )
-        self.cluster.partitions["t", partition].append(batch)
+        self.runtime.partitions["t", partition].append(batch)
         return len(batch)
 
     def end(self, producer: int, *, commit: bool) -> None:
         """End a transaction in partition 0."""
-        partition = self.cluster.partitions["t", 0]
+        partition = self.runtime.partitions["t", 0]
         partition.log.append_marker(
             ControlType.COMMIT if commit else ControlType.ABORT,
             partition.state.leader_epoch,

@@ -35,7 +35,7 @@ class TwoNodes(ShareBroker):
             text = f"node.id={node}\nlog.dirs=/data{node}\nlisteners=PLAINTEXT://127.0.0.1:{port}\n"
             configs.append(parse_server_properties(text, "server.properties", {}))
             advertised[node] = [Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", port)]
-        self.cluster = open_cluster(self.world, configs, advertised)
+        self.runtime = open_cluster(self.world, configs, advertised)
         self.ask(self.asked)
 
     def ask(self, node: int) -> None:
@@ -46,18 +46,18 @@ class TwoNodes(ShareBroker):
 
     def create(self, name: str, partitions: int = 1) -> None:
         """Create a topic on both nodes, led by the first."""
-        self.cluster.create_topic(name, partitions, 2)
+        self.runtime.create_topic(name, partitions, 2)
         for index in range(partitions):
             self.lead(name, index, 1)
 
     def lead(self, topic: str, index: int, node: int) -> None:
         """Make a node the leader of a partition."""
-        if self.cluster.partitions[topic, index].state.leader != node:
-            move_leader(self.cluster, topic, index, node)
+        if self.runtime.partitions[topic, index].state.leader != node:
+            move_leader(self.runtime, topic, index, node)
 
     @property
     def node(self) -> Broker:
-        return self.cluster.nodes[self.asked]
+        return self.runtime.nodes[self.asked]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_moved_share_coordinator_is_found(talk: TwoNodes) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,), max_records=1)
-    topic = talk.cluster.image.topic(SHARE_GROUP_STATE_TOPIC)
+    topic = talk.runtime.image.topic(SHARE_GROUP_STATE_TOPIC)
     assert topic is not None
     for index in topic.partitions:
         talk.lead(SHARE_GROUP_STATE_TOPIC, index, 2 if topic.partitions[index].leader == 1 else 1)

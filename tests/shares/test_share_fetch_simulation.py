@@ -39,7 +39,7 @@ class Play:
 
     @property
     def end(self) -> int:
-        return self.talk.cluster.partitions["t", 0].log.log_end_offset
+        return self.talk.runtime.partitions["t", 0].log.log_end_offset
 
     def produce(self) -> None:
         begin, size = self.end, self.random.choice((1, 3, 10))

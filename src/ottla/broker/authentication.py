@@ -47,7 +47,7 @@ class ListenerAuthentication:
     def __init__(self, broker: Broker, endpoint: Endpoint) -> None:
         self._broker = broker
         self._listener = endpoint.listener
-        world = broker.cluster.world
+        world = broker.runtime.world
         self._clock = world.clock
         self._random = world.random.fork(f"nonces of {endpoint.listener} on node {broker.node_id}")
         self._iterations: dict[str, tuple[int, Counter[int]]] = {}
@@ -112,21 +112,21 @@ class ListenerAuthentication:
 
         Clients that may see a directory id (DescribeQuorum) may list the users as well: both need DESCRIBE on CLUSTER.
         """
-        cluster = self._broker.cluster
-        path = cluster.metadata.directory.path
-        return next(node.directory_ids[path] for node in cluster.nodes.values() if path in node.directory_ids)
+        runtime = self._broker.runtime
+        path = runtime.metadata.directory.path
+        return next(node.directory_ids[path] for node in runtime.nodes.values() if path in node.directory_ids)
 
     def _mock(self, mechanism: str, name: str, is_token: bool) -> ScramCredential:
         """Return a fake credential for an unknown user or delegation token, so that clients cannot tell which exist."""
         secret = self._mock_secret
         if is_token:
             return mock_credential(mechanism, secret, name)
-        cluster = self._broker.cluster
+        runtime = self._broker.runtime
         offset, counts = self._iterations.get(mechanism, (-1, Counter()))
-        if offset != cluster.metadata_offset:
-            users = cluster.image.scram.get(MECHANISM_IDS[mechanism], {})
+        if offset != runtime.metadata_offset:
+            users = runtime.image.scram.get(MECHANISM_IDS[mechanism], {})
             counts = Counter(credential.iterations for credential in users.values())
-            self._iterations[mechanism] = cluster.metadata_offset, counts
+            self._iterations[mechanism] = runtime.metadata_offset, counts
         return mock_credential(mechanism, secret, name, mock_iterations(counts, mechanism, secret, name))
 
     def _read_passwords(self) -> dict[str, str]:
@@ -139,7 +139,7 @@ class ListenerAuthentication:
         return parse_jaas(text).users
 
     def _find(self, mechanism: str, name: str, is_token: bool) -> Login | None:
-        image = self._broker.cluster.image
+        image = self._broker.runtime.image
         if not is_token:
             credential = image.scram.get(MECHANISM_IDS[mechanism], {}).get(name)
             return None if credential is None else Login(credential, f"User:{name}")
@@ -168,7 +168,7 @@ class ListenerAuthentication:
 
         audiences = self._config("sasl.oauthbearer.expected.audience")
         skew = self._config("sasl.oauthbearer.clock.skew.seconds")
-        allow_unsigned = self._broker.cluster.allow_unsigned_tokens
+        allow_unsigned = self._broker.runtime.allow_unsigned_tokens
         rules = TokenRules(
             issuer=text("sasl.oauthbearer.expected.issuer"),
             audiences=audiences if isinstance(audiences, tuple) else (),
@@ -191,7 +191,7 @@ class ListenerAuthentication:
 
     def _first_keys(self, url: str) -> Mapping[str, Any]:
         """Return the issuer's keys: those of another node if it has them, else read them (blocking, at start only)."""
-        for node in self._broker.cluster.nodes.values():
+        for node in self._broker.runtime.nodes.values():
             for other in node.authentication.values():
                 if other._validator is not None and other._validator.keys is not None and other._keys_url == url:
                     return other._validator.keys
@@ -209,7 +209,7 @@ class KeyRefresh:
         self._broker = broker
         self.url = url
         self._validator = validator
-        self._clock = broker.cluster.world.clock
+        self._clock = broker.runtime.world.clock
         self._reading = False
         self._stopped = False
         self._not_before = 0.0
@@ -234,7 +234,7 @@ class KeyRefresh:
         if self._timer is not None:
             self._timer.cancel()
         self._reading = True
-        self._broker.cluster.world.workers.submit_waiting(lambda: read_key_set(self.url), self._done)
+        self._broker.runtime.world.workers.submit_waiting(lambda: read_key_set(self.url), self._done)
 
     def _done(self, keys: dict[str, Any] | None, error: Exception | None) -> None:
         self._reading = False

@@ -56,9 +56,9 @@ class Broker:
     """
 
     def __init__(
-        self, cluster: BrokerRuntime, node_id: int, config: ServerConfig, directories: list[LogDirectory]
+        self, runtime: BrokerRuntime, node_id: int, config: ServerConfig, directories: list[LogDirectory]
     ) -> None:
-        self.cluster = cluster
+        self.runtime = runtime
         self.node_id = node_id
         self.server_config = config
         self.directories = directories
@@ -68,8 +68,8 @@ class Broker:
         self.epoch = -1
         self._values: dict[str, Value] = {}
         self.quotas = Quotas(
-            lambda: cluster.image.client_quotas,
-            cluster.world.clock.monotonic,
+            lambda: runtime.image.client_quotas,
+            runtime.world.clock.monotonic,
             samples=self.config_int("quota.window.num"),
             sample_seconds=self.config_int("quota.window.size.seconds"),
         )
@@ -81,29 +81,29 @@ class Broker:
                 self.authentication[endpoint.listener] = ListenerAuthentication(self, endpoint)
         self.group_configs = GroupConfigs(self)
         logs = CoordinatorLogs(self)
-        random, clock = cluster.world.random, cluster.world.node_clock(node_id)
-        self.events = cluster.events.of_node(node_id)
-        self.share_states = ShareStates(cluster)
+        random, clock = runtime.world.random, runtime.world.node_clock(node_id)
+        self.events = runtime.events.of_node(node_id)
+        self.share_states = ShareStates(runtime)
         self.groups = GroupCoordinator(
             clock=clock,
             random=random.fork(f"groups of node {node_id}"),
             log=logs,
-            topics=GroupTopics(cluster),
+            topics=GroupTopics(runtime),
             settings=self.group_configs,
-            partition_count=lambda: cluster.partition_count(GROUP_METADATA_TOPIC, "offsets.topic.num.partitions"),
+            partition_count=lambda: runtime.partition_count(GROUP_METADATA_TOPIC, "offsets.topic.num.partitions"),
             share_states=self.share_states,
             events=self.events,
         )
-        self.streams_topics = StreamsTopics(cluster)
+        self.streams_topics = StreamsTopics(runtime)
         transactions = TransactionEnvironment(self)
         self.transactions = TransactionCoordinator(
             clock, logs, transactions, transactions, transactions, transactions.config(), self.events
         )
-        self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, cluster.transaction_coordinator)
+        self.verifier = PartitionVerifier(clock, lambda: self.transactions.config, runtime.transaction_coordinator)
         self.share_coordinator = share_coordinator(self, clock)
         self.share_partitions = SharePartitions(self, self.share_states)
         self.fetch_sessions = FetchSessions(
-            cluster.world.clock,
+            runtime.world.clock,
             random.fork(f"fetch sessions of node {node_id}"),
             self.config_int("max.incremental.fetch.session.cache.slots"),
         )
@@ -121,7 +121,7 @@ class Broker:
     @property
     def layers(self) -> BrokerLayers:
         """Return the layers of texts that decide this broker's configs."""
-        image = self.cluster.image
+        image = self.runtime.image
         return self.server_config.layers(
             image.config(ConfigResourceType.BROKER, str(self.node_id)), image.config(ConfigResourceType.BROKER, "")
         )
@@ -200,14 +200,14 @@ class Broker:
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return a partition of the cluster; raise UNKNOWN_TOPIC_OR_PARTITION if there is none."""
-        partition = self.cluster.partitions.get((topic, index))
+        partition = self.runtime.partitions.get((topic, index))
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
     def leader_partition(self, topic: str, index: int) -> Partition:
         """Return a partition that this node leads; raise NOT_LEADER_OR_FOLLOWER if another one does."""
-        partition = self.cluster.partitions.get((topic, index))
+        partition = self.runtime.partitions.get((topic, index))
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.state.leader != self.node_id:
@@ -223,7 +223,7 @@ class Broker:
     def readable_partition(self, topic: str, topic_id: Uuid, index: int, version: int) -> Partition:
         """Return a partition that a consumer may fetch from this node, as leader or as in-sync follower (KIP-392)."""
         if version >= 13:
-            topic_image = self.cluster.image.topics.get(topic_id)
+            topic_image = self.runtime.image.topics.get(topic_id)
             if topic_image is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = topic_image.name
@@ -234,12 +234,12 @@ class Broker:
 
     def leader_hint(self, listener: str, topic: str, topic_id: Uuid, index: int) -> LeaderHint | None:
         """Return where the leader of a partition is, if the client's listener has it."""
-        image = self.cluster.image
+        image = self.runtime.image
         topic_image = image.topics.get(topic_id) or image.topic(topic)
         state = topic_image.partitions.get(index) if topic_image is not None else None
         if state is None:
             return None
-        leader = self.cluster.nodes.get(state.leader)
+        leader = self.runtime.nodes.get(state.leader)
         endpoint = leader.endpoints.get(listener) if leader is not None else None
         if leader is None or endpoint is None:
             return None
@@ -253,7 +253,7 @@ class Broker:
         if not isinstance(selector, str) or not selector.endswith("RackAwareReplicaSelector") or rack == self.rack:
             return None
         for replica in partition.state.replicas:
-            node = self.cluster.nodes.get(replica)
+            node = self.runtime.nodes.get(replica)
             if node is not None and node.rack == rack and replica in partition.state.isr:
                 return replica
         return None
@@ -268,7 +268,7 @@ class Broker:
         if not pause:
             answer.complete(refusal)
             return answer
-        timer = self.cluster.world.clock.call_later(pause, lambda: answer.complete(refusal))
+        timer = self.runtime.world.clock.call_later(pause, lambda: answer.complete(refusal))
         return answer
 
     # Durability

@@ -59,7 +59,7 @@ def append_own(broker: Broker, topic: str, partition: int, batch: bytearray) -> 
     """Append a coordinator's batch; return its base offset, and with `--sync` a Pending of its fsync."""
     led = broker.leader_partition(topic, partition)
     offset = led.append(batch, origin=AppendOrigin.COORDINATOR).first_offset
-    if not broker.cluster.sync:
+    if not broker.runtime.sync:
         return offset, None
     return offset, broker.when_durable([led.log], ErrorCode.NONE, lambda: ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -67,10 +67,10 @@ def append_own(broker: Broker, topic: str, partition: int, batch: bytearray) -> 
 class GroupTopic:
     """A topic of the metadata image, as the group coordinator reads it."""
 
-    __slots__ = ("_cluster", "_state")
+    __slots__ = ("_runtime", "_state")
 
-    def __init__(self, cluster: BrokerRuntime, state: TopicState) -> None:
-        self._cluster = cluster
+    def __init__(self, runtime: BrokerRuntime, state: TopicState) -> None:
+        self._runtime = runtime
         self._state = state
 
     @property
@@ -90,7 +90,7 @@ class GroupTopic:
 
     def racks(self, partition: int) -> Sequence[str]:
         """Return the racks of a partition's replicas."""
-        nodes = self._cluster.nodes
+        nodes = self._runtime.nodes
         racks = [nodes[replica].rack for replica in self._state.partitions[partition].replicas if replica in nodes]
         return [rack for rack in racks if rack is not None]
 
@@ -98,27 +98,27 @@ class GroupTopic:
 class GroupTopics:
     """The topics of the current metadata image."""
 
-    def __init__(self, cluster: BrokerRuntime) -> None:
-        self._cluster = cluster
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
 
     @property
     def version(self) -> int:
         """The offset of the last metadata record."""
-        return self._cluster.metadata_offset
+        return self._runtime.metadata_offset
 
     def by_name(self, name: str) -> Topic | None:
         """Return a topic by name, if it exists."""
-        topic = self._cluster.image.topic(name)
-        return None if topic is None else GroupTopic(self._cluster, topic)
+        topic = self._runtime.image.topic(name)
+        return None if topic is None else GroupTopic(self._runtime, topic)
 
     def by_id(self, topic_id: Uuid) -> Topic | None:
         """Return a topic by id, if it exists."""
-        topic = self._cluster.image.topics.get(topic_id)
-        return None if topic is None else GroupTopic(self._cluster, topic)
+        topic = self._runtime.image.topics.get(topic_id)
+        return None if topic is None else GroupTopic(self._runtime, topic)
 
     def names(self) -> Iterable[str]:
         """Return the names of all topics, in the order of creation."""
-        return self._cluster.image.topic_ids
+        return self._runtime.image.topic_ids
 
 
 class GroupConfigs:
@@ -137,7 +137,7 @@ class GroupConfigs:
 
     def group(self, group_id: str) -> GroupSettings:
         """Return the settings of one group."""
-        own = self._broker.cluster.image.config(ConfigResourceType.GROUP, group_id)
+        own = self._broker.runtime.image.config(ConfigResourceType.GROUP, group_id)
         name = group_id if own else ""
         settings = self._groups.get(name)
         if settings is None:
@@ -177,10 +177,10 @@ class TransactionEnvironment:
 
     def allocate_producer_ids(self) -> Pending[ProducerIdBlock | None]:
         """Allocate the next block of producer ids and record it in the metadata log."""
-        cluster = self._broker.cluster
+        runtime = self._broker.runtime
         try:
-            block, records = allocate_producer_ids(cluster.image, self._broker.node_id)
-            cluster.change(records)
+            block, records = allocate_producer_ids(runtime.image, self._broker.node_id)
+            runtime.change(records)
         except KafkaError as error:
             log.warning("no producer ids can be allocated: %s", error)
             return completed_with(None)
@@ -193,33 +193,33 @@ class TransactionEnvironment:
         results: dict[TopicPartition, ErrorCode] = {}
         written = []
         for topic_partition in partitions:
-            results[topic_partition] = self._broker.cluster.write_marker(topic_partition, marker)
+            results[topic_partition] = self._broker.runtime.write_marker(topic_partition, marker)
             if results[topic_partition] is ErrorCode.NONE:
-                written.append(self._broker.cluster.partitions[topic_partition.topic, topic_partition.partition].log)
-        if written and self._broker.cluster.sync:
+                written.append(self._broker.runtime.partitions[topic_partition.topic, topic_partition.partition].log)
+        if written and self._broker.runtime.sync:
             failed = dict.fromkeys(results, ErrorCode.KAFKA_STORAGE_ERROR)
             return self._broker.when_durable(written, results, lambda: failed)
         return completed_with(results)
 
     def leader_of(self, partition: TopicPartition) -> int | None:
         """Return a partition's leader, NO_LEADER, or None for an unknown partition."""
-        state = self._broker.cluster.image.partition(partition.topic, partition.partition)
+        state = self._broker.runtime.image.partition(partition.topic, partition.partition)
         if state is None:
             return None
         return state.leader if state.leader >= 0 else NO_LEADER
 
     def transaction_partition_count(self) -> int:
         """Return the number of partitions that `__transaction_state` has or would be created with."""
-        return self._broker.cluster.transaction_partition_count()
+        return self._broker.runtime.transaction_partition_count()
 
     def transaction_version(self) -> int:
         """Return the finalized level of transaction.version."""
-        return self._broker.cluster.image.features.get(TRANSACTION_VERSION, 0)
+        return self._broker.runtime.image.features.get(TRANSACTION_VERSION, 0)
 
 
-def write_marker(cluster: BrokerRuntime, target: TopicPartition, marker: TransactionMarker) -> ErrorCode:
+def write_marker(runtime: BrokerRuntime, target: TopicPartition, marker: TransactionMarker) -> ErrorCode:
     """Append a transaction marker to a partition; in `__consumer_offsets` it commits or discards pending offsets."""
-    partition = cluster.partitions.get((target.topic, target.partition))
+    partition = runtime.partitions.get((target.topic, target.partition))
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
@@ -232,19 +232,19 @@ def write_marker(cluster: BrokerRuntime, target: TopicPartition, marker: Transac
             transaction_version=marker.transaction_version,
         )
     except KafkaError as error:
-        _emit_marker(cluster, target, marker, error.code)
+        _emit_marker(runtime, target, marker, error.code)
         return error.code
-    _emit_marker(cluster, target, marker, ErrorCode.NONE)
+    _emit_marker(runtime, target, marker, ErrorCode.NONE)
     partition.verifications.appended(marker.producer_id, marker.producer_epoch, is_control=True)
     if target.topic == GROUP_METADATA_TOPIC:
-        leader = cluster.nodes.get(partition.state.leader)
+        leader = runtime.nodes.get(partition.state.leader)
         if leader is not None:
             leader.groups.complete_transaction(target.partition, marker.producer_id, committed=marker.committed)
     return ErrorCode.NONE
 
 
-def _emit_marker(cluster: BrokerRuntime, target: TopicPartition, marker: TransactionMarker, code: ErrorCode) -> None:
-    cluster.events.of_node(cluster.partitions[target.topic, target.partition].state.leader).emit(
+def _emit_marker(runtime: BrokerRuntime, target: TopicPartition, marker: TransactionMarker, code: ErrorCode) -> None:
+    runtime.events.of_node(runtime.partitions[target.topic, target.partition].state.leader).emit(
         "transaction.marker",
         topic=target.topic,
         partition=target.partition,

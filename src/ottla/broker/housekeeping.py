@@ -28,8 +28,8 @@ NEVER_MS = 2**62
 class Housekeeping:
     """Schedules the background tasks of one process."""
 
-    def __init__(self, cluster: BrokerRuntime) -> None:
-        self._cluster = cluster
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
         self._timers: dict[str, Timer] = {}
         self._cleaning = False
         self._stopped = True
@@ -37,7 +37,7 @@ class Housekeeping:
     def start(self) -> None:
         """Start all tasks; each first runs after its interval."""
         self._stopped = False
-        broker = self._cluster.controller
+        broker = self._runtime.controller
         self._every("retention", broker, "log.retention.check.interval.ms", self.apply_retention)
         self._every("flush", broker, "log.flush.scheduler.interval.ms", self.flush)
         self._every("checkpoint", broker, "log.flush.offset.checkpoint.interval.ms", self.checkpoint)
@@ -57,8 +57,8 @@ class Housekeeping:
 
     def expire_tokens(self) -> None:
         """Remove expired delegation tokens."""
-        cluster = self._cluster
-        cluster.change(sweep_expired_tokens(cluster.image, cluster.world.clock.now_ms()))
+        runtime = self._runtime
+        runtime.change(sweep_expired_tokens(runtime.image, runtime.world.clock.now_ms()))
 
     def apply_retention(self) -> None:
         """Delete segments beyond retention.ms and retention.bytes, and those below the log start offset."""
@@ -83,20 +83,20 @@ class Housekeeping:
 
     def expire_producers(self) -> None:
         """Remove producer ids that expired."""
-        expiration_ms = self._cluster.controller.config_int("producer.id.expiration.ms")
+        expiration_ms = self._runtime.controller.config_int("producer.id.expiration.ms")
         for directory in self._directories():
             directory.env.producer_expiration_ms = expiration_ms
             directory.remove_expired_producers()
 
     def snapshot_metadata(self) -> None:
         """Write a metadata snapshot if enough has changed since the last."""
-        metadata = self._cluster.metadata
+        metadata = self._runtime.metadata
         if metadata.snapshot_due():
             metadata.write_snapshot()
 
     def clean(self) -> None:
         """Start compacting dirty logs, one directory after the other, unless a compaction is running."""
-        if self._cleaning or not self._cluster.controller.config_bool("log.cleaner.enable"):
+        if self._cleaning or not self._runtime.controller.config_bool("log.cleaner.enable"):
             return
         self._cleaning = True
         self._clean_next(list(self._directories()))
@@ -122,7 +122,7 @@ class Housekeeping:
                 log.exception("compaction in %s failed", directory.path)
                 self._clean_next(remaining)
             else:
-                self._cluster.world.workers.submit(step, done)
+                self._runtime.world.workers.submit(step, done)
 
         def done(result: object, error: Exception | None) -> None:
             if self._stopped:
@@ -134,7 +134,7 @@ class Housekeeping:
         advance(lambda: next(steps))
 
     def _directories(self) -> Iterator[LogDirectory]:
-        for node in self._cluster.nodes.values():
+        for node in self._runtime.nodes.values():
             for directory in node.directories:
                 if directory.online:
                     yield directory
@@ -154,4 +154,4 @@ class Housekeeping:
 
         wait = interval_ms()
         if not self._stopped and wait < NEVER_MS:
-            self._timers[name] = self._cluster.world.clock.call_later(wait / 1000, run)
+            self._timers[name] = self._runtime.world.clock.call_later(wait / 1000, run)

@@ -58,9 +58,9 @@ def move_log(broker: Broker, topic: str, index: int, path: str) -> None:
     _step(broker, partition, source, target, future)
 
 
-def resume_moves(cluster: BrokerRuntime) -> None:
+def resume_moves(runtime: BrokerRuntime) -> None:
     """Resume the moves that were in progress when the cluster stopped."""
-    for broker in cluster.nodes.values():
+    for broker in runtime.nodes.values():
         for target in broker.directories:
             for topic_partition in list(target.future_logs):
                 if any(
@@ -81,7 +81,7 @@ def misplaced(broker: Broker, topics: Iterable[Topic]) -> list[Message]:
         for topic_partition in topic_partitions
         if topic_partition in directory.logs
     }
-    return assign_directories(broker.cluster.image, broker.node_id, directory_of, moved_topics, layers=broker.layers)
+    return assign_directories(broker.runtime.image, broker.node_id, directory_of, moved_topics, layers=broker.layers)
 
 
 def _first_base_offset(log: Log) -> int:
@@ -116,7 +116,7 @@ def _step(broker: Broker, partition: Partition, source: LogDirectory, target: Lo
         target.adopt_future_log(topic_partition)
         source.delete_log(topic_partition)
         partition.replace_log(future)
-        topic = broker.cluster.image.topic(partition.topic)
-        broker.cluster.change(misplaced(broker, () if topic is None else (topic,)))
+        topic = broker.runtime.image.topic(partition.topic)
+        broker.runtime.change(misplaced(broker, () if topic is None else (topic,)))
         return
-    broker.cluster.world.clock.call_soon(_step, broker, partition, source, target, future)
+    broker.runtime.world.clock.call_soon(_step, broker, partition, source, target, future)

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 class PartitionView:
     """Describes partitions as Kafka's KRaftMetadataCache does, for one request."""
 
-    __slots__ = ("_listener_errors", "_reachable", "cluster", "directory_offline")
+    __slots__ = ("_listener_errors", "_reachable", "directory_offline", "runtime")
 
-    def __init__(self, cluster: BrokerRuntime, listener: str, *, listener_errors: bool) -> None:
-        self.cluster = cluster
-        self._reachable = {broker[0] for broker in cluster.reachable_brokers(listener)}
+    def __init__(self, runtime: BrokerRuntime, listener: str, *, listener_errors: bool) -> None:
+        self.runtime = runtime
+        self._reachable = {broker[0] for broker in runtime.reachable_brokers(listener)}
         self._listener_errors = listener_errors
         self.directory_offline = any(
-            not directory.online for node in cluster.nodes.values() for directory in node.directories
+            not directory.online for node in runtime.nodes.values() for directory in node.directories
         )
 
     def leader(self, state: Partition) -> tuple[int, ErrorCode]:
         """Return the leader and NONE, or NO_LEADER and the reason why clients of the listener have none."""
         if state.leader in self._reachable:
             return state.leader, ErrorCode.NONE
-        if self._listener_errors and state.leader in self.cluster.image.brokers:
+        if self._listener_errors and state.leader in self.runtime.image.brokers:
             return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND
         return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
 
@@ -38,7 +38,7 @@ class PartitionView:
         """Return the replicas on brokers that are not reachable, and those on an offline log directory."""
         offline = [replica for replica in state.replicas if replica not in self._reachable]
         if self.directory_offline:
-            image = self.cluster.image
+            image = self.runtime.image
             offline += [
                 replica
                 for replica, directory in zip(state.replicas, state.directories, strict=True)

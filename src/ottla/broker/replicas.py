@@ -35,7 +35,7 @@ class OwnedLog(NamedTuple):
     log: Log
 
 
-def find_log(cluster: BrokerRuntime, topic_partition: TopicPartition, state: Partition) -> OwnedLog | None:
+def find_log(runtime: BrokerRuntime, topic_partition: TopicPartition, state: Partition) -> OwnedLog | None:
     """Return the log that serves a partition, or None if no node of this process has one.
 
     Directories that several Kafka brokers wrote hold several copies. Copies of in-sync replicas come first, then the
@@ -43,7 +43,7 @@ def find_log(cluster: BrokerRuntime, topic_partition: TopicPartition, state: Par
     """
     copies = [
         OwnedLog(node_id, directory.logs[topic_partition])
-        for node_id, node in cluster.nodes.items()
+        for node_id, node in runtime.nodes.items()
         for directory in node.directories
         if topic_partition in directory.logs
     ]
@@ -59,83 +59,83 @@ def find_log(cluster: BrokerRuntime, topic_partition: TopicPartition, state: Par
     return max(in_sync or copies, key=completeness)
 
 
-def owners_at_start(cluster: BrokerRuntime) -> dict[tuple[Uuid, int], int]:
+def owners_at_start(runtime: BrokerRuntime) -> dict[tuple[Uuid, int], int]:
     """Return the node that must lead each replicated partition, by topic id and index, before any node registers.
 
     Leave out a partition whose in-sync replicas are on brokers outside this process: the local copy may lack records.
     """
     owners: dict[tuple[Uuid, int], int] = {}
-    for topic, index, state in _replicated(cluster):
-        owned = find_log(cluster, TopicPartition(topic.name, index), state)
+    for topic, index, state in _replicated(runtime):
+        owned = find_log(runtime, TopicPartition(topic.name, index), state)
         eligible = (*state.isr, *state.elr)
-        if owned is not None and (owned.node_id in eligible or all(node_id in cluster.nodes for node_id in eligible)):
+        if owned is not None and (owned.node_id in eligible or all(node_id in runtime.nodes for node_id in eligible)):
             owners[topic.id, index] = owned.node_id
-        elif owned is None and all(node_id in cluster.nodes for node_id in eligible):
-            leader = state.leader if state.leader in cluster.nodes else state.replicas[0]
-            if leader in cluster.nodes:
+        elif owned is None and all(node_id in runtime.nodes for node_id in eligible):
+            leader = state.leader if state.leader in runtime.nodes else state.replicas[0]
+            if leader in runtime.nodes:
                 owners[topic.id, index] = leader
     return owners
 
 
-def bring_replicas_in_sync(cluster: BrokerRuntime, owners: dict[tuple[Uuid, int], int]) -> list[Message]:
+def bring_replicas_in_sync(runtime: BrokerRuntime, owners: dict[tuple[Uuid, int], int]) -> list[Message]:
     """Return the records that let each partition's log owner lead, with all replicas of this process in sync.
 
     Registration removes each node from every ISR, as Kafka's controller does for a broker that restarts. Kafka's
     followers then fetch until they are in sync again; in ottla they share the leader's log and need not.
     """
     records: list[Message] = []
-    for topic, index, state in _replicated(cluster):
+    for topic, index, state in _replicated(runtime):
         owner = owners.get((topic.id, index))
         if owner is None or owner not in state.replicas:
             continue
-        isr = [node_id for node_id in state.replicas if node_id in cluster.nodes or node_id in state.isr]
+        isr = [node_id for node_id in state.replicas if node_id in runtime.nodes or node_id in state.isr]
         records += _change(topic, index, state, owner, isr)
     return records
 
 
-def fence_absent_brokers(cluster: BrokerRuntime) -> list[Message]:
+def fence_absent_brokers(runtime: BrokerRuntime) -> list[Message]:
     """Return the records that fence registered brokers without a node in this process: none of them can serve."""
     records: list[Message] = []
-    for broker_id, broker in cluster.image.brokers.items():
-        if broker_id not in cluster.nodes and not broker.fenced:
+    for broker_id, broker in runtime.image.brokers.items():
+        if broker_id not in runtime.nodes and not broker.fenced:
             log.warning("broker %d is registered, but has no node in this process; it is fenced", broker_id)
-            records += fence_broker(cluster.image, broker_id, layers=cluster.controller.layers)
+            records += fence_broker(runtime.image, broker_id, layers=runtime.controller.layers)
     return records
 
 
-def leave_to_log_owners(cluster: BrokerRuntime) -> list[Message]:
+def leave_to_log_owners(runtime: BrokerRuntime) -> list[Message]:
     """Return the records that leave each partition's log owner as leader and only in-sync replica, before a stop."""
     records: list[Message] = []
-    for topic, index, state in _replicated(cluster):
-        owned = find_log(cluster, TopicPartition(topic.name, index), state)
-        if owned is not None and state.leader in cluster.nodes and owned.node_id in state.replicas:
+    for topic, index, state in _replicated(runtime):
+        owned = find_log(runtime, TopicPartition(topic.name, index), state)
+        if owned is not None and state.leader in runtime.nodes and owned.node_id in state.replicas:
             records += _change(topic, index, state, owned.node_id, [owned.node_id])
     return records
 
 
-def take_directory_offline(cluster: BrokerRuntime, node: Broker, directory: LogDirectory) -> None:
+def take_directory_offline(runtime: BrokerRuntime, node: Broker, directory: LogDirectory) -> None:
     """Leave the partitions on a failed log directory without a leader, as Kafka's controller does.
 
     Replicas on other nodes cannot take over, because they share the log that failed.
     """
-    if not directory.is_open or not cluster.image.broker_is_active(node.node_id):
+    if not directory.is_open or not runtime.image.broker_is_active(node.node_id):
         return
     records: list[Message] = []
-    for topic, index, state in _replicated(cluster):
+    for topic, index, state in _replicated(runtime):
         if TopicPartition(topic.name, index) in directory.logs:
             records += _change(topic, index, state, NO_LEADER, [node.node_id])
     lost = node.directory_ids[directory.path]
     try:
-        cluster.change(records)
-        cluster.change(directories_offline(cluster.image, node.node_id, [lost], layers=node.layers))
+        runtime.change(records)
+        runtime.change(directories_offline(runtime.image, node.node_id, [lost], layers=node.layers))
     except KafkaError as error:  # the directory of the metadata log failed as well: the node is about to stop
         log.warning("log directory %s is offline, which cannot be recorded: %s", directory.path, error)
 
 
-def _replicated(cluster: BrokerRuntime) -> list[tuple[Topic, int, Partition]]:
+def _replicated(runtime: BrokerRuntime) -> list[tuple[Topic, int, Partition]]:
     return [
         (topic, index, state)
-        for topic in cluster.image.topics.values()
+        for topic in runtime.image.topics.values()
         for index, state in topic.partitions.items()
         if len(state.replicas) > 1
     ]

@@ -97,7 +97,7 @@ class Call:
 
     def may(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         """Return whether the principal may perform an operation on a resource."""
-        authorizer = self.broker.cluster.authorizer
+        authorizer = self.broker.runtime.authorizer
         if authorizer is None:
             return True
         session = self.session
@@ -113,7 +113,7 @@ class Call:
 
     def may_any(self, operation: AclOperation, resource: ResourceType) -> bool:
         """Return whether the principal may perform an operation on any resource of a type."""
-        authorizer = self.broker.cluster.authorizer
+        authorizer = self.broker.runtime.authorizer
         if authorizer is None:
             return True
         return authorizer.allowed_on_any(self.session.principal, self.session.host, operation, resource)
@@ -127,7 +127,7 @@ class Call:
 
     def authorized_operations(self, resource: ResourceType, name: str) -> int:
         """Return the allowed operations on a resource as the bit field of KIP-430."""
-        authorizer = self.broker.cluster.authorizer
+        authorizer = self.broker.runtime.authorizer
         if authorizer is None:
             return sum(1 << operation for operation in OPERATIONS[resource])
         return authorizer.operations(self.session.principal, self.session.host, resource, name)

@@ -138,79 +138,79 @@ def _open(
         log.warning("%s", problem)
     insync = first.value("min.insync.replicas")
     metadata.start_epoch(min_insync_replicas=insync if isinstance(insync, int) else 1)
-    cluster = BrokerRuntime(world, metadata, cluster_id=cluster_id, sync=sync, events=events)
-    cluster.allow_unsigned_tokens = allow_unsigned_tokens
+    runtime = BrokerRuntime(world, metadata, cluster_id=cluster_id, sync=sync, events=events)
+    runtime.allow_unsigned_tokens = allow_unsigned_tokens
     for config in configs:
         assert config.node_id is not None
         try:
-            broker = Broker(cluster, config.node_id, config, directories[config.node_id])
+            broker = Broker(runtime, config.node_id, config, directories[config.node_id])
         except ValueError as error:
             raise StartError(str(error)) from error
         broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised[config.node_id]}
         broker.directory_ids = {directory.path: ids[directory.path] for directory in directories[config.node_id]}
-        cluster.nodes[config.node_id] = broker
+        runtime.nodes[config.node_id] = broker
     try:
-        cluster.authorizer = authorizer_from_config(first, lambda: cluster.image.acls.values())
+        runtime.authorizer = authorizer_from_config(first, lambda: runtime.image.acls.values())
     except ValueError as error:
         raise StartError(str(error)) from error
-    memory = _memory_limit(cluster)
-    for node in cluster.nodes.values():
+    memory = _memory_limit(runtime)
+    for node in runtime.nodes.values():
         for directory in node.directories:
-            directory.env.on_failure = partial(_directory_failed, cluster, node, directory)
+            directory.env.on_failure = partial(_directory_failed, runtime, node, directory)
             directory.env.memory = memory
             directory.env.producer_expiration_ms = node.config_int("producer.id.expiration.ms")
-    _load_logs(cluster)
-    _register(cluster)
-    cluster.open_partitions()
-    resume_moves(cluster)
-    for node in cluster.nodes.values():
+    _load_logs(runtime)
+    _register(runtime)
+    runtime.open_partitions()
+    resume_moves(runtime)
+    for node in runtime.nodes.values():
         node.transactions.start()
         node.share_coordinator.start()
-    cluster.housekeeping.start()
-    return cluster
+    runtime.housekeeping.start()
+    return runtime
 
 
-def add_node(cluster: BrokerRuntime, config: ServerConfig, advertised: Sequence[Endpoint]) -> Broker:
+def add_node(runtime: BrokerRuntime, config: ServerConfig, advertised: Sequence[Endpoint]) -> Broker:
     """Open the log directories of another node and register it."""
     assert config.node_id is not None
-    world = cluster.world
+    world = runtime.world
     directories: list[LogDirectory] = []
     for path in config.log_dirs:
-        _open_directory(world, path, cluster.sync, directories)
-    broker = Broker(cluster, config.node_id, config, directories)
+        _open_directory(world, path, runtime.sync, directories)
+    broker = Broker(runtime, config.node_id, config, directories)
     for directory in directories:
         directory.env.producer_expiration_ms = broker.config_int("producer.id.expiration.ms")
         known = _read_identity(world, directory.path)
         broker.directory_ids[directory.path] = _identify(
-            world, directory, known, config.node_id, cluster.cluster_id, ""
+            world, directory, known, config.node_id, runtime.cluster_id, ""
         )
     broker.endpoints = {endpoint.listener: endpoint for endpoint in advertised}
-    cluster.nodes[config.node_id] = broker
+    runtime.nodes[config.node_id] = broker
     for directory in directories:
-        directory.env.memory = _memory_limit(cluster)
-        directory.load(lambda topic: cluster.log_config(topic, broker)[0], is_stray=lambda *_: False)
+        directory.env.memory = _memory_limit(runtime)
+        directory.load(lambda topic: runtime.log_config(topic, broker)[0], is_stray=lambda *_: False)
     broker.epoch, records = register_broker(
-        cluster.image,
+        runtime.image,
         broker_id=broker.node_id,
         incarnation_id=Uuid(world.random.uuid()),
         listeners=[_listener(endpoint) for endpoint in broker.endpoints.values()],
         directories=list(broker.directory_ids.values()),
-        next_offset=cluster.metadata.next_offset,
+        next_offset=runtime.metadata.next_offset,
         layers=broker.layers,
         rack=broker.rack,
     )
-    cluster.change(records)
-    cluster.change(unfence_broker(cluster.image, broker.node_id, layers=broker.layers, cordoned=broker.cordoned_ids()))
+    runtime.change(records)
+    runtime.change(unfence_broker(runtime.image, broker.node_id, layers=broker.layers, cordoned=broker.cordoned_ids()))
     broker.transactions.start()
     broker.share_coordinator.start()
     return broker
 
 
-def close_cluster(cluster: BrokerRuntime) -> None:
+def close_cluster(runtime: BrokerRuntime) -> None:
     """Shut down cleanly: flush everything, so that the next start needs no recovery."""
-    cluster.housekeeping.stop()
-    cluster.world.workers.close()
-    for node in cluster.nodes.values():
+    runtime.housekeeping.stop()
+    runtime.world.workers.close()
+    for node in runtime.nodes.values():
         for listener in node.authentication.values():
             listener.close()
         node.groups.unload_all()
@@ -218,15 +218,15 @@ def close_cluster(cluster: BrokerRuntime) -> None:
         node.share_partitions.stop()
         node.share_coordinator.stop()
     try:
-        cluster.metadata.append(leave_to_log_owners(cluster))
-        for node in cluster.nodes.values():
+        runtime.metadata.append(leave_to_log_owners(runtime))
+        for node in runtime.nodes.values():
             # The next broker to open the directory must not wait for this one to expire.
-            cluster.metadata.append(begin_controlled_shutdown(cluster.image, node.node_id, layers=node.layers))
-            cluster.metadata.append(fence_broker(cluster.image, node.node_id, layers=node.layers))
-        cluster.metadata.close()
+            runtime.metadata.append(begin_controlled_shutdown(runtime.image, node.node_id, layers=node.layers))
+            runtime.metadata.append(fence_broker(runtime.image, node.node_id, layers=node.layers))
+        runtime.metadata.close()
     except KafkaError as error:
         log.warning("the metadata could not be closed cleanly: %s", error.message)
-    for node in cluster.nodes.values():
+    for node in runtime.nodes.values():
         for directory in node.directories:
             try:
                 directory.close(node.epoch)
@@ -256,19 +256,19 @@ def _open_directory(world: World, path: str, sync: bool, opened: list[LogDirecto
     return directory
 
 
-def _memory_limit(cluster: BrokerRuntime) -> MemoryLimit | None:
+def _memory_limit(runtime: BrokerRuntime) -> MemoryLimit | None:
     """Return the limit of logs in memory; None for logs on disk."""
-    disk = cluster.world.memory
-    return None if disk is None else MemoryLimit(disk, cluster.world.clock, cluster.housekeeping.reclaim_memory)
+    disk = runtime.world.memory
+    return None if disk is None else MemoryLimit(disk, runtime.world.clock, runtime.housekeeping.reclaim_memory)
 
 
-def _directory_failed(cluster: BrokerRuntime, node: Broker, directory: LogDirectory, error: OSError) -> None:
+def _directory_failed(runtime: BrokerRuntime, node: Broker, directory: LogDirectory, error: OSError) -> None:
     log.error("log directory %s is offline: %s", directory.path, error)
-    if directory is cluster.metadata.directory or not any(candidate.online for candidate in node.directories):
-        cluster.storage_lost.set()
+    if directory is runtime.metadata.directory or not any(candidate.online for candidate in node.directories):
+        runtime.storage_lost.set()
     else:
         # The failure may come in the middle of an append.
-        cluster.world.clock.call_soon(take_directory_offline, cluster, node, directory)
+        runtime.world.clock.call_soon(take_directory_offline, runtime, node, directory)
 
 
 def _read_identity(world: World, path: str) -> MetaProperties | None:
@@ -322,27 +322,27 @@ def _identify(
     return meta.directory_id
 
 
-def _load_logs(cluster: BrokerRuntime) -> None:
+def _load_logs(runtime: BrokerRuntime) -> None:
     def stray(partition: TopicPartition, topic_id: Uuid | None) -> bool:
-        topic = cluster.image.topic(partition.topic)
+        topic = runtime.image.topic(partition.topic)
         if topic is None or partition.partition not in topic.partitions:
             return True
         return topic_id is not None and topic_id != topic.id  # of a deleted topic with the same name
 
-    for node in cluster.nodes.values():
+    for node in runtime.nodes.values():
 
         def config_for(topic: str, node: Broker = node) -> LogConfig:
-            return cluster.log_config(topic, node)[0]
+            return runtime.log_config(topic, node)[0]
 
         for directory in node.directories:
             directory.load(
                 config_for,
                 is_stray=stray,
-                keep_strays=cluster.metadata.was_cut,
-                topic_id_for=cluster.image.topic_ids.get,
+                keep_strays=runtime.metadata.was_cut,
+                topic_id_for=runtime.image.topic_ids.get,
             )
             _log_recovery(directory)
-    _log_missing_folders(cluster)
+    _log_missing_folders(runtime)
 
 
 def _log_recovery(directory: LogDirectory) -> None:
@@ -364,13 +364,13 @@ def _log_recovery(directory: LogDirectory) -> None:
         )
 
 
-def _log_missing_folders(cluster: BrokerRuntime) -> None:
+def _log_missing_folders(runtime: BrokerRuntime) -> None:
     """Report partitions whose records were flushed but whose folder is in no log directory."""
-    directories = [directory for node in cluster.nodes.values() for directory in node.directories]
+    directories = [directory for node in runtime.nodes.values() for directory in node.directories]
     present = {partition for directory in directories for partition in directory.logs}
     for directory in directories:
         for partition, offset in directory.flushed_offsets.items():
-            if offset > 0 and partition not in present and cluster.image.partition(*partition) is not None:
+            if offset > 0 and partition not in present and runtime.image.partition(*partition) is not None:
                 log.warning(
                     "%s/%s: missing, although its records up to offset %d were flushed; the partition is empty now",
                     directory.path,
@@ -391,36 +391,36 @@ def _check_metadata_end(metadata: MetadataLog, directories: Sequence[LogDirector
             )
 
 
-def _register(cluster: BrokerRuntime) -> None:
-    random = cluster.world.random
-    owners = owners_at_start(cluster)
-    controller = cluster.controller
-    cluster.metadata.append(
+def _register(runtime: BrokerRuntime) -> None:
+    random = runtime.world.random
+    owners = owners_at_start(runtime)
+    controller = runtime.controller
+    runtime.metadata.append(
         register_controller(
             controller.node_id, Uuid(random.uuid()), [_listener(endpoint) for endpoint in controller.endpoints.values()]
         )
     )
-    for node in cluster.nodes.values():
+    for node in runtime.nodes.values():
         epochs = {directory.previous_broker_epoch for directory in node.directories}
         known = next(iter(epochs)) if len(epochs) == 1 else None
         node.epoch, records = register_broker(
-            cluster.image,
+            runtime.image,
             broker_id=node.node_id,
             incarnation_id=Uuid(random.uuid()),
             listeners=[_listener(endpoint) for endpoint in node.endpoints.values()],
             directories=list(node.directory_ids.values()),
-            next_offset=cluster.metadata.next_offset,
+            next_offset=runtime.metadata.next_offset,
             layers=node.layers,
             rack=node.rack,
             previous_epoch=-1 if known is None else known,
         )
-        cluster.metadata.append(records)
-        cluster.metadata.append(misplaced(node, cluster.image.topics.values()))
-        cluster.metadata.append(
-            unfence_broker(cluster.image, node.node_id, layers=node.layers, cordoned=node.cordoned_ids())
+        runtime.metadata.append(records)
+        runtime.metadata.append(misplaced(node, runtime.image.topics.values()))
+        runtime.metadata.append(
+            unfence_broker(runtime.image, node.node_id, layers=node.layers, cordoned=node.cordoned_ids())
         )
-    cluster.metadata.append(bring_replicas_in_sync(cluster, owners))
-    cluster.metadata.append(fence_absent_brokers(cluster))
+    runtime.metadata.append(bring_replicas_in_sync(runtime, owners))
+    runtime.metadata.append(fence_absent_brokers(runtime))
 
 
 def _listener(endpoint: Endpoint) -> Listener:

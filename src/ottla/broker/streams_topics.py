@@ -24,10 +24,10 @@ _MOST_ERRORS: Final = 1_000
 class StreamsTopics:
     """Creates internal topics and caches the errors of those that could not be created."""
 
-    __slots__ = ("_cluster", "_errors")
+    __slots__ = ("_errors", "_runtime")
 
-    def __init__(self, cluster: BrokerRuntime) -> None:
-        self._cluster = cluster
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
         self._errors: dict[str, tuple[str, int]] = {}  # message and expiry by topic; the oldest first
 
     def create(self, topics: Sequence[InternalTopic], error_ttl_ms: int) -> None:
@@ -44,7 +44,7 @@ class StreamsTopics:
             if topic.name not in failed
         ]
         try:
-            errors = self._cluster.add_topics(requested)
+            errors = self._runtime.add_topics(requested)
         except KafkaError as error:
             errors = {topic.name: (error.code, error.message) for topic in requested}
         for name, (code, message) in errors.items():
@@ -54,11 +54,11 @@ class StreamsTopics:
         self._errors.pop(name, None)
         while len(self._errors) >= _MOST_ERRORS:
             del self._errors[next(iter(self._errors))]
-        self._errors[name] = (message, self._cluster.world.clock.now_ms() + error_ttl_ms)
+        self._errors[name] = (message, self._runtime.world.clock.now_ms() + error_ttl_ms)
 
     def errors(self, names: Iterable[str]) -> dict[str, str]:
         """Return the cached errors of topics by name."""
-        now = self._cluster.world.clock.now_ms()
+        now = self._runtime.world.clock.now_ms()
         cached = {}
         for name in names:
             message, expires_ms = self._errors.get(name, ("", 0))

@@ -28,7 +28,7 @@ def throttle(call: Call, response: Any, handled: float | None = None) -> Any:
     user, client_id = quota_names(call)
     broker = call.broker
     quotas = broker.quotas
-    spent = broker.cluster.world.clock.monotonic() - call.began if handled is None else handled
+    spent = broker.runtime.world.clock.monotonic() - call.began if handled is None else handled
     window = float(broker.config_int("quota.window.size.seconds"))
     wait = quotas.wait(REQUEST, user, client_id, spent * 100, most=window)
     fetched = 0

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 CONTROLLER_ENDPOINT: Final = ("CONTROLLER", "localhost", 9093)
 
 
-def check_quorum_id(cluster: BrokerRuntime, cluster_id: str | None) -> None:
+def check_quorum_id(runtime: BrokerRuntime, cluster_id: str | None) -> None:
     """Raise INCONSISTENT_CLUSTER_ID for a request to another cluster."""
-    if cluster_id is not None and cluster_id != cluster.cluster_id:
+    if cluster_id is not None and cluster_id != runtime.cluster_id:
         raise KafkaError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f'The given id "{cluster_id}" doesn\'t match the cluster id "{cluster.cluster_id}"',
+            f'The given id "{cluster_id}" doesn\'t match the cluster id "{runtime.cluster_id}"',
         )
 
 
-def check_can_change_voters(cluster: BrokerRuntime, doing: str) -> None:
+def check_can_change_voters(runtime: BrokerRuntime, doing: str) -> None:
     """Raise UNSUPPORTED_VERSION for static voters (kraft.version 0)."""
-    level = cluster.metadata.kraft_version
+    level = runtime.metadata.kraft_version
     if level < 1:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -36,10 +36,10 @@ def check_can_change_voters(cluster: BrokerRuntime, doing: str) -> None:
         )
 
 
-def voter_endpoints(cluster: BrokerRuntime) -> tuple[tuple[str, str, int], ...]:
+def voter_endpoints(runtime: BrokerRuntime) -> tuple[tuple[str, str, int], ...]:
     """Return listener name, host and port of the voter, as the VotersRecord or `controller.quorum.voters` has them."""
-    controller = cluster.controller
-    for voter in cluster.metadata.voters:
+    controller = runtime.controller
+    for voter in runtime.metadata.voters:
         if voter.id == controller.node_id and voter.endpoints:
             return voter.endpoints
     config = controller.server_config
@@ -59,6 +59,6 @@ def replica_key(node_id: int, directory_id: Uuid) -> str:
     return f"ReplicaKey(id={node_id}, directoryId={shown})"
 
 
-def voter_keys(cluster: BrokerRuntime) -> str:
+def voter_keys(runtime: BrokerRuntime) -> str:
     """Return all voters as Kafka's messages show them."""
-    return "[" + ", ".join(replica_key(voter.id, voter.directory_id) for voter in cluster.metadata.voters) + "]"
+    return "[" + ", ".join(replica_key(voter.id, voter.directory_id) for voter in runtime.metadata.voters) + "]"

@@ -403,10 +403,10 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
         events=events,
         release=options.release,
     )
-    cluster = await running.start()
+    runtime = await running.start()
     try:
         for name, partitions in options.topics:
-            cluster.create_topic(name, partitions)
+            runtime.create_topic(name, partitions)
         if kit is not None and events is not None:
             await kit.open(running, events, web["control"])
         if "metrics" in web:
@@ -420,8 +420,8 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
     if registry is not None:
         urls["registry"] = registry.url
     _announce(running, options, urls)
-    cluster.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
-    if not cluster.storage_lost.is_set:
+    runtime.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
+    if not runtime.storage_lost.is_set:
         await stop.wait()
     logging.getLogger(__name__).info("stopping")
     for server in web.values():
@@ -431,7 +431,7 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
     if registry is not None:
         await asyncio.to_thread(registry.close)
     await running.stop()
-    if cluster.storage_lost.is_set:
+    if runtime.storage_lost.is_set:
         raise OSError("every log directory is offline")
 
 
@@ -493,11 +493,11 @@ def _metrics_options(word: str, names: Sequence[str]) -> WebOptions:
 
 
 def _announce(running: RunningCluster, options: _ServeOptions, pages: Mapping[str, str | None]) -> None:
-    assert running.cluster is not None
+    assert running.runtime is not None
     if options.as_json:
         row = {
             "bootstrap": running.bootstrap,
-            "cluster_id": running.cluster.cluster_id,
+            "cluster_id": running.runtime.cluster_id,
             "data": options.data,
             "pid": os.getpid(),
             "listeners": [
@@ -520,7 +520,7 @@ def _announce(running: RunningCluster, options: _ServeOptions, pages: Mapping[st
     for name, url in pages.items():
         if url is not None:
             typer.echo(f"  {name:<9} {url}")
-    if len(running.listeners) > len(running.cluster.nodes):
+    if len(running.listeners) > len(running.runtime.nodes):
         for node, endpoint in running.listeners:
             protocol = endpoint.security_protocol
             typer.echo(f"  listener  {endpoint.listener} ({protocol}) of node {node}: {address(endpoint)}")

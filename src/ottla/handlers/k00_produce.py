@@ -286,7 +286,7 @@ class _Produce:
             entry = waiting.pop(0)
             assert entry.partition is not None
             work = entry.partition.log.validation_ahead(entry.records)
-            self.call.broker.cluster.world.workers.submit_request(work, partial(validated, entry))
+            self.call.broker.runtime.world.workers.submit_request(work, partial(validated, entry))
 
         def validated(entry: _Entry, result: ValidatedRecords | None, error: Exception | None) -> None:
             self.check_partitions_again()
@@ -320,7 +320,7 @@ class _Produce:
                 raise Disconnect(f"a produce with acks=0 failed: {self._failed}")
             return None
         broker = self.call.broker
-        if not written or not broker.cluster.sync:
+        if not written or not broker.runtime.sync:
             return self.response
         return broker.when_durable(written, self.response, self._not_durable)
 
@@ -400,7 +400,7 @@ def _check_records(call: Call, records: memoryview, header: BatchHeader | None) 
 def _name(call: Call, name: str, topic_id: Uuid) -> str:
     """Return the name of a topic that the principal may write to."""
     if call.version >= 13:
-        topic = call.broker.cluster.image.topics.get(topic_id)
+        topic = call.broker.runtime.image.topics.get(topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         name = topic.name
@@ -410,7 +410,7 @@ def _name(call: Call, name: str, topic_id: Uuid) -> str:
 
 def _check_writable(call: Call, partition: Partition) -> None:
     broker = call.broker
-    if broker.cluster.is_internal(partition.topic) and call.client_id != ADMIN_CLIENT:
+    if broker.runtime.is_internal(partition.topic) and call.client_id != ADMIN_CLIENT:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
     if partition.state.leader != broker.node_id:
         raise broker.not_served(partition)

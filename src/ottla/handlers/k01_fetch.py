@@ -89,7 +89,7 @@ def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchRes
         pending.complete(again.response())
 
     wait = DelayedFetch(
-        broker.cluster.world.clock,
+        broker.runtime.world.clock,
         attempt.waiting,
         min_bytes=attempt.min_bytes,
         max_wait_ms=request.max_wait_ms,
@@ -190,10 +190,10 @@ class _Attempt:
 
     def _check(self, requested: FetchedPartition) -> None:
         call, name = self.call, requested.topic
-        if call.broker.cluster.authorizer is None:
+        if call.broker.runtime.authorizer is None:
             return
         if call.version >= 13:
-            topic = call.broker.cluster.image.topics.get(requested.topic_id)
+            topic = call.broker.runtime.image.topics.get(requested.topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = topic.name

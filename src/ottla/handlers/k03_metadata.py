@@ -76,24 +76,24 @@ def on_error(request: MetadataRequest, version: int, code: ErrorCode, message: s
 )
 def metadata(call: Call, request: MetadataRequest) -> MetadataResponse | EncodedMetadata | Pending[Any]:
     """Describe the cluster as clients of this listener can reach it."""
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in cluster.reachable_brokers(call.session.listener)
+            for node_id, host, port, rack in runtime.reachable_brokers(call.session.listener)
         ],
-        cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller.node_id,
+        cluster_id=runtime.cluster_id,
+        controller_id=runtime.controller.node_id,
     )
     if call.version <= 10 and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = call.cluster_operations()
     if request.topics is None or (call.version == 0 and not request.topics):
         all_topics = _describe_all(call, response, with_operations=request.include_topic_authorized_operations)
-        return run_in_pieces(cluster.world.clock, all_topics, partial(_failed, call, request))
+        return run_in_pieces(runtime.world.clock, all_topics, partial(_failed, call, request))
     if not request.topics:
         return response
     named = _describe_named(call, request, response, request.topics)
-    return run_in_pieces(cluster.world.clock, named, partial(_failed, call, request))
+    return run_in_pieces(runtime.world.clock, named, partial(_failed, call, request))
 
 
 def _failed(call: Call, request: MetadataRequest, error: Exception) -> MetadataResponse:
@@ -148,8 +148,8 @@ def _describe_all(
 
     Descriptions are encoded once and cached until their topic changes, because clients request them periodically.
     """
-    cluster = call.broker.cluster
-    topics = list(cluster.image.topics.values())
+    runtime = call.broker.runtime
+    topics = list(runtime.image.topics.values())
     view = _view(call)
     if with_operations:
         described = _Topics(call.version, many=len(topics) > INLINE_TOPICS)
@@ -160,10 +160,10 @@ def _describe_all(
                 described.add(answer)
             yield DESCRIBE_WORK
         return described.complete(response)
-    descriptions = cluster.topic_descriptions
+    descriptions = runtime.topic_descriptions
     session = call.session
     view_key = (call.version, session.listener, view.directory_offline)
-    answer_key = view_key if cluster.authorizer is None else (*view_key, session.principal, session.host)
+    answer_key = view_key if runtime.authorizer is None else (*view_key, session.principal, session.host)
     known_answer = descriptions.answer(answer_key)
     if known_answer is None:
         generation = descriptions.generation
@@ -240,7 +240,7 @@ def _by_name(
     call: Call, request: MetadataRequest, names: Iterable[str], *, many: bool
 ) -> Generator[int, None, _Topics]:
     """Describe topics by name, in Kafka's order: known ones, unknown ones, those that the caller may not see."""
-    image = call.broker.cluster.image
+    image = call.broker.runtime.image
     view = _view(call)
     known, hidden = _Topics(call.version, many=many), _Topics(call.version, many=many)
     missing = []
@@ -264,7 +264,7 @@ def _by_id(call: Call, request: MetadataRequest, ids: Iterable[Uuid], *, many: b
 
     An id is not secret, a name is: a refused topic is shown without its name.
     """
-    topics = call.broker.cluster.image.topics
+    topics = call.broker.runtime.image.topics
     view = _view(call)
     unknown, known, hidden = (_Topics(call.version, many=many) for _ in range(3))
     for topic_id in ids:
@@ -303,16 +303,16 @@ def _missing(call: Call, request: MetadataRequest, name: str) -> MetadataRespons
     else:
         if allowed and broker.config_bool("auto.create.topics.enable"):
             if not call.may_cluster(AclOperation.CREATE) and not call.may_topic(AclOperation.CREATE, name):
-                return _refused(name, internal=broker.cluster.is_internal(name))
+                return _refused(name, internal=broker.runtime.is_internal(name))
             # Metadata does not report why a creation failed; CreateTopics does.
             with suppress(KafkaError):
-                broker.cluster.create_topic(name)
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=broker.cluster.is_internal(name))
+                broker.runtime.create_topic(name)
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=broker.runtime.is_internal(name))
 
 
 def _view(call: Call) -> PartitionView:
     return PartitionView(
-        call.broker.cluster, call.session.listener, listener_errors=call.version >= LISTENER_ERRORS_FROM
+        call.broker.runtime, call.session.listener, listener_errors=call.version >= LISTENER_ERRORS_FROM
     )
 
 
@@ -335,6 +335,6 @@ def _describe(view: PartitionView, topic: Topic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
-        is_internal=view.cluster.is_internal(topic.name),
+        is_internal=view.runtime.is_internal(topic.name),
         partitions=partitions,
     )

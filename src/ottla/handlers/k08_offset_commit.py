@@ -62,7 +62,7 @@ def _validate(
     accepted: list[OffsetCommitRequestTopic],
     refused: list[OffsetCommitResponseTopic],
 ) -> None:
-    image = call.broker.cluster.image
+    image = call.broker.runtime.image
     by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
     existing_topic = image.topics.get(topic.topic_id) if by_id else image.topic(topic.name)
     allowed = call.may_topic(AclOperation.READ, existing_topic.name if existing_topic is not None else topic.name)

@@ -95,7 +95,7 @@ def _resolve_ids(call: Call, group: OffsetFetchRequestGroup) -> list[OffsetFetch
         return []
     resolved, unknown = [], []
     for topic in group.topics:
-        existing = call.broker.cluster.image.topics.get(topic.topic_id)
+        existing = call.broker.runtime.image.topics.get(topic.topic_id)
         if existing is None:
             unknown.append(topic)
         else:
@@ -116,14 +116,14 @@ def _remove_unauthorized(call: Call, group: OffsetFetchRequestGroup) -> list[Off
 
 
 def _topic_name(call: Call, topic: OffsetFetchResponseTopics) -> str:
-    existing = call.broker.cluster.image.topics.get(topic.topic_id)
+    existing = call.broker.runtime.image.topics.get(topic.topic_id)
     return topic.name if existing is None else existing.name
 
 
 def _add_ids(call: Call, response: OffsetFetchResponseGroup) -> None:
     """Set the ids of topics; remove deleted topics, which have none."""
     for topic in response.topics:
-        existing = call.broker.cluster.image.topic(topic.name)
+        existing = call.broker.runtime.image.topic(topic.name)
         topic.topic_id = ZERO_UUID if existing is None else existing.id
     response.topics = [topic for topic in response.topics if topic.topic_id != ZERO_UUID]
 

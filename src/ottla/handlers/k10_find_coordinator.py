@@ -87,7 +87,7 @@ def _find(call: Call, key_type: int, key: str) -> Coordinator:
 
 def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
     broker = call.broker
-    cluster = broker.cluster
+    runtime = broker.runtime
     if key_type == GROUP:
         call.require(AclOperation.DESCRIBE, ResourceType.GROUP, key)
         topic, index = GROUP_METADATA_TOPIC, broker.groups.partition_for(key)
@@ -98,10 +98,10 @@ def _lookup(call: Call, key_type: int, key: str) -> Coordinator:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     else:
         topic, index = SHARE_GROUP_STATE_TOPIC, broker.share_coordinator.partition_for(_share_partition(key))
-    if cluster.image.topic(topic) is None:
-        cluster.create_topic(topic)
-    state = cluster.image.partition(topic, index)
-    node = None if state is None else cluster.nodes.get(state.leader)
+    if runtime.image.topic(topic) is None:
+        runtime.create_topic(topic)
+    state = runtime.image.partition(topic, index)
+    node = None if state is None else runtime.nodes.get(state.leader)
     endpoint = None if node is None else node.endpoints.get(call.session.listener)
     if node is None or endpoint is None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

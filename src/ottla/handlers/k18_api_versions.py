@@ -45,15 +45,15 @@ def api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
         call.session.software_name = request.client_software_name
         call.session.software_version = request.client_software_version
-    release = call.broker.cluster.release
+    release = call.broker.runtime.release
     response = ApiVersionsResponse(api_keys=_versions(release))
     if call.version >= 3:
-        cluster = call.broker.cluster
+        runtime = call.broker.runtime
         response.supported_features = _features(release, call.version >= FIRST_VERSION_WITH_LEAST_ZERO)
-        response.finalized_features_epoch = cluster.metadata_offset
-        finalized = dict(cluster.image.features)
-        if cluster.metadata.kraft_version > 0:
-            finalized[KRAFT_VERSION] = cluster.metadata.kraft_version
+        response.finalized_features_epoch = runtime.metadata_offset
+        finalized = dict(runtime.image.features)
+        if runtime.metadata.kraft_version > 0:
+            finalized[KRAFT_VERSION] = runtime.metadata.kraft_version
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in sorted(finalized.items())

@@ -41,15 +41,15 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
 def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create the valid topics; each topic has its own error."""
     call.check_time(request.timeout_ms)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     results, records = plan(
-        cluster.image,
+        runtime.image,
         request.topics,
-        layers=cluster.controller.layers,
-        random=cluster.world.random,
+        layers=runtime.controller.layers,
+        random=runtime.world.random,
         authorized=lambda name: call.may_cluster(AclOperation.CREATE) or call.may_topic(AclOperation.CREATE, name),
         describable=lambda name: call.may_topic(AclOperation.DESCRIBE_CONFIGS, name),
     )
     if not request.validate_only:
-        cluster.change(records)
+        runtime.change(records)
     return CreateTopicsResponse(topics=results)

@@ -45,15 +45,15 @@ def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
     if not call.broker.config_bool("delete.topic.enable"):
         raise KafkaError(ErrorCode.INVALID_REQUEST if call.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED)
     call.check_time(request.timeout_ms)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     all_of_them = call.may_cluster(AclOperation.DELETE)
     results, records = plan(
-        cluster.image,
+        runtime.image,
         _requested_topics(request, call.version),
         deletable=lambda name: all_of_them or call.may_topic(AclOperation.DELETE, name),
         describable=lambda name: all_of_them or call.may_topic(AclOperation.DESCRIBE, name),
     )
-    cluster.change(records)
+    runtime.change(records)
     return DeleteTopicsResponse(responses=results)
 
 

@@ -60,7 +60,7 @@ def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsRe
 def _delete(call: Call, topic: str, requested: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     call.require(AclOperation.DELETE, ResourceType.TOPIC, topic)
     partition = call.broker.leader_partition(topic, requested.partition_index)
-    if call.broker.cluster.is_internal(topic):
+    if call.broker.runtime.is_internal(topic):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot delete records of internal topic {topic}")
     log = partition.log
     if not log.config.delete and log.config.cleanup_policy:

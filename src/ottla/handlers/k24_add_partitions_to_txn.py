@@ -105,11 +105,11 @@ def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[R
 
 def _partition_error(call: Call, topic_partition: TopicPartition) -> ErrorCode:
     if call.version < FIRST_BROKER_VERSION and (
-        call.broker.cluster.is_internal(topic_partition.topic)
+        call.broker.runtime.is_internal(topic_partition.topic)
         or not call.may_topic(AclOperation.WRITE, topic_partition.topic)
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if call.broker.cluster.image.partition(topic_partition.topic, topic_partition.partition) is None:
+    if call.broker.runtime.image.partition(topic_partition.topic, topic_partition.partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
 

@@ -65,9 +65,9 @@ def write_txn_markers(
         for topic_partition in _partitions(requested):
             errors[topic_partition] = _write(call, marker, topic_partition)
             if errors[topic_partition] is ErrorCode.NONE:
-                written.append(call.broker.cluster.partitions[topic_partition].log)
+                written.append(call.broker.runtime.partitions[topic_partition].log)
     response = _response(results)
-    if not written or not call.broker.cluster.sync:
+    if not written or not call.broker.runtime.sync:
         return response
     return call.broker.when_durable(
         written, response, lambda: on_error(request, 1, ErrorCode.KAFKA_STORAGE_ERROR, None)
@@ -75,13 +75,13 @@ def write_txn_markers(
 
 
 def _write(call: Call, marker: TransactionMarker, topic_partition: TopicPartition) -> ErrorCode:
-    cluster = call.broker.cluster
-    partition = cluster.partitions.get(topic_partition)
+    runtime = call.broker.runtime
+    partition = runtime.partitions.get(topic_partition)
     if partition is None or call.broker.node_id not in partition.state.replicas:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.state.leader != call.broker.node_id:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return cluster.write_marker(topic_partition, marker)
+    return runtime.write_marker(topic_partition, marker)
 
 
 def _partitions(marker: WritableTxnMarker) -> list[TopicPartition]:

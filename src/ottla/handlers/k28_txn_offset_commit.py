@@ -162,7 +162,7 @@ def _sort_out(
     refused: list[TxnOffsetCommitResponseTopic],
 ) -> None:
     allowed = call.may_topic(AclOperation.READ, topic.name)
-    described = call.broker.cluster.image.topic(topic.name) if allowed else None
+    described = call.broker.runtime.image.topic(topic.name) if allowed else None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     existing = described.partitions if described is not None else {}
     right, wrong = split(topic.partitions, lambda partition: partition.partition_index in existing)

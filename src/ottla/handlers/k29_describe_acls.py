@@ -27,11 +27,11 @@ def on_error(request: DescribeAclsRequest, version: int, code: ErrorCode, messag
 @api(29, versions=(1, 3), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_acls(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
     """Return the matching entries, grouped by resource."""
-    if call.broker.cluster.authorizer is None:
+    if call.broker.runtime.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
     validate_filter(request)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for _, acl in matching_acls(call.broker.cluster.image, request):
+    for _, acl in matching_acls(call.broker.runtime.image, request):
         key = (acl.resource_type, acl.resource_name, acl.pattern_type)
         resource = resources.get(key)
         if resource is None:

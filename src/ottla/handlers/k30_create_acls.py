@@ -25,11 +25,11 @@ def on_error(request: CreateAclsRequest, version: int, code: ErrorCode, message:
 @api(30, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     """Add the valid entries, each with its own error. They take effect with the next request."""
-    cluster = call.broker.cluster
-    if cluster.authorizer is None:
+    runtime = call.broker.runtime
+    if runtime.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    results, records = plan(cluster.image, request.creations, random=cluster.world.random)
-    cluster.change(records)
+    results, records = plan(runtime.image, request.creations, random=runtime.world.random)
+    runtime.change(records)
     return CreateAclsResponse(
         results=[
             AclCreationResult(error_message=None)

@@ -31,11 +31,11 @@ def on_error(request: DeleteAclsRequest, version: int, code: ErrorCode, message:
 @api(31, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Remove the matching entries; return those of each filter."""
-    cluster = call.broker.cluster
-    if cluster.authorizer is None:
+    runtime = call.broker.runtime
+    if runtime.authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-    results, records = plan(cluster.image, request.filters)
-    cluster.change(records)
+    results, records = plan(runtime.image, request.filters)
+    runtime.change(records)
     return DeleteAclsResponse(filter_results=[_result(result) for result in results])
 
 

@@ -78,7 +78,7 @@ def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeCon
 
 def _entries(call: Call, resource: DescribeConfigsResource) -> list[ConfigEntry]:
     broker = call.broker
-    image = broker.cluster.image
+    image = broker.runtime.image
     require_config_access(call, AclOperation.DESCRIBE_CONFIGS, resource)
     name, names = resource.resource_name, resource.configuration_keys
     match resource.resource_type:

@@ -40,14 +40,14 @@ def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, messag
 )
 def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of each resource completely or not at all."""
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
 
     def change(resource: AlterConfigsResource) -> list[Message]:
         check_changes([ConfigChange(config.name, AlterOperation.SET, config.value) for config in resource.configs])
         named = altered_resource(call.broker, resource)
         require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
         configs = {config.name: config.value for config in resource.configs}
-        return replace_resource(cluster.image, named, configs, layers=cluster.controller.layers)
+        return replace_resource(runtime.image, named, configs, layers=runtime.controller.layers)
 
     results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=[_answer(*result) for result in results])

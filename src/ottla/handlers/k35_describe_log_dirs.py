@@ -39,7 +39,7 @@ def describe_log_dirs(call: Call, request: DescribeLogDirsRequest) -> DescribeLo
     requested = None
     if request.topics is not None:
         requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    known = call.broker.cluster.image.metadata_version >= CORDONED_LOG_DIRS_FROM
+    known = call.broker.runtime.image.metadata_version >= CORDONED_LOG_DIRS_FROM
     cordoned = call.broker.cordoned_directories if known else ()
     results = []
     for directory in call.broker.directories:
@@ -82,7 +82,7 @@ def _topics(call: Call, directory: LogDirectory, requested: set[tuple[str, int]]
 
 def _lag(call: Call, topic_partition: TopicPartition, log: Log, future: bool) -> int:
     """Return the lag of a log: a future log to the current one, the current log to its high watermark."""
-    partition = call.broker.cluster.partitions.get((topic_partition.topic, topic_partition.partition))
+    partition = call.broker.runtime.partitions.get((topic_partition.topic, topic_partition.partition))
     if partition is None:
         return -1
     if future:

@@ -36,16 +36,16 @@ def on_error(
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add the partitions; each topic has its own error."""
     call.check_time(request.timeout_ms)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     counts = Counter(topic.name for topic in request.topics)
     refused = [name for name, count in counts.items() if count == 1 and not call.may_topic(AclOperation.ALTER, name)]
     results, records = plan(
-        cluster.image, [topic for topic in request.topics if topic.name not in refused], random=cluster.world.random
+        runtime.image, [topic for topic in request.topics if topic.name not in refused], random=runtime.world.random
     )
     results += [
         CreatePartitionsTopicResult(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=None)
         for name in refused
     ]
     if not request.validate_only:
-        cluster.change(records)
+        runtime.change(records)
     return CreatePartitionsResponse(results=results)

@@ -44,26 +44,26 @@ def create_delegation_token(call: Call, request: CreateDelegationTokenRequest) -
     response.principal_type, response.principal_name = principal_parts(owner)
     if call.version >= 3:
         response.token_requester_principal_type, response.token_requester_principal_name = principal_parts(requester)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     try:
         check_allowed(call)
         if owner != requester and not call.may(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         rules = token_rules(call)
         token, records = create_token(
-            cluster.image,
+            runtime.image,
             rules,
             requester=requester,
             owner=owner,
             renewers=[principal_text(renewer.principal_type, renewer.principal_name) for renewer in request.renewers],
             max_lifetime_ms=request.max_lifetime_ms,
-            now_ms=cluster.world.clock.now_ms(),
-            random=cluster.world.random,
+            now_ms=runtime.world.clock.now_ms(),
+            random=runtime.world.random,
         )
     except KafkaError as error:
         response.error_code = error.code
         return response
-    cluster.change(records)
+    runtime.change(records)
     assert rules.secret_key is not None
     response.issue_timestamp_ms = token.issue_ms
     response.expiry_timestamp_ms = token.expiry_ms

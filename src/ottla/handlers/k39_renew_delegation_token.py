@@ -29,14 +29,14 @@ def on_error(
 def renew_delegation_token(call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     """Renew a token given by its HMAC; allowed to owner, requester and renewers."""
     check_allowed(call)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     expiry_ms, records = renew_token(
-        cluster.image,
+        runtime.image,
         token_rules(call),
         bytes(request.hmac),
         principal=call.session.principal,
         period_ms=request.renew_period_ms,
-        now_ms=cluster.world.clock.now_ms(),
+        now_ms=runtime.world.clock.now_ms(),
     )
-    cluster.change(records)
+    runtime.change(records)
     return RenewDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)

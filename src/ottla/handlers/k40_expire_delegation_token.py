@@ -29,14 +29,14 @@ def on_error(
 def expire_delegation_token(call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     """Expire a token given by its HMAC; allowed to owner, requester and renewers."""
     check_allowed(call)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     expiry_ms, records = expire_token(
-        cluster.image,
+        runtime.image,
         token_rules(call),
         bytes(request.hmac),
         principal=call.session.principal,
         period_ms=request.expiry_time_period_ms,
-        now_ms=cluster.world.clock.now_ms(),
+        now_ms=runtime.world.clock.now_ms(),
     )
-    cluster.change(records)
+    runtime.change(records)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)

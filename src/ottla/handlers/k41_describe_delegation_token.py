@@ -53,7 +53,7 @@ def describe_delegation_token(call: Call, request: DescribeDelegationTokenReques
     return DescribeDelegationTokenResponse(
         tokens=[
             _describe(token, token_hmac(rules.secret_key, token.token_id))
-            for token in call.broker.cluster.image.delegation_tokens.values()
+            for token in call.broker.runtime.image.delegation_tokens.values()
             if (requested_owners is None or token.owner in requested_owners) and _may_describe(call, token)
         ]
     )

@@ -43,9 +43,9 @@ def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersRespo
     if request.topic_partitions == []:
         return ElectLeadersResponse()
     call.check_time(request.timeout_ms)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     results, records = plan(
-        cluster.image, request.election_type, request.topic_partitions, layers=cluster.controller.layers
+        runtime.image, request.election_type, request.topic_partitions, layers=runtime.controller.layers
     )
-    cluster.change(records)
+    runtime.change(records)
     return ElectLeadersResponse(replica_election_results=results)

@@ -46,7 +46,7 @@ def on_error(
 )
 def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Change the configs of each resource completely or not at all."""
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
 
     def change(resource: AlterConfigsResource) -> list[Message]:
         changes = _changes(resource)
@@ -57,7 +57,7 @@ def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsReques
             return []
         named = altered_resource(call.broker, resource)
         require_config_access(call, AclOperation.ALTER_CONFIGS, resource)
-        return alter_resource(cluster.image, named, changes, layers=cluster.controller.layers)
+        return alter_resource(runtime.image, named, changes, layers=runtime.controller.layers)
 
     results = alter_each(call.broker, request.resources, change, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(responses=[_answer(*result) for result in results])

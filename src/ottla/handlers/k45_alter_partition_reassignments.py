@@ -49,15 +49,15 @@ def alter_partition_reassignments(
     """Start, replace or cancel reassignments; replicas of one process are in sync at once."""
     if request.topics:
         call.check_time(request.timeout_ms)
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     responses, records = alter_reassignments(
-        cluster.image,
+        runtime.image,
         request.topics,
-        layers=cluster.controller.layers,
+        layers=runtime.controller.layers,
         allow_replication_factor_change=request.allow_replication_factor_change,
     )
-    cluster.change(records)
-    cluster.complete_reassignments()
+    runtime.change(records)
+    runtime.complete_reassignments()
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None, responses=responses
     )

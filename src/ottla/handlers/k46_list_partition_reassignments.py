@@ -31,5 +31,5 @@ def list_partition_reassignments(
 ) -> ListPartitionReassignmentsResponse:
     """List the reassignments of the given topics, or all."""
     return ListPartitionReassignmentsResponse(
-        error_message=None, topics=list_reassignments(call.broker.cluster.image, request.topics)
+        error_message=None, topics=list_reassignments(call.broker.runtime.image, request.topics)
     )

@@ -36,7 +36,7 @@ def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     for topic in request.topics:
         allowed = call.may_topic(AclOperation.READ, topic.name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        existing_topic = call.broker.cluster.image.topic(topic.name) if allowed else None
+        existing_topic = call.broker.runtime.image.topic(topic.name) if allowed else None
         existing = existing_topic.partitions if existing_topic is not None else {}
         valid = [partition for partition in topic.partitions if partition.partition_index in existing]
         missing = [partition for partition in topic.partitions if partition.partition_index not in existing]

@@ -31,7 +31,7 @@ def on_error(
 @api(48, versions=(0, 1), acl=access.cluster(AclOperation.DESCRIBE_CONFIGS), on_error=on_error)
 def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     """Return the matching quotas."""
-    matches = matching_quotas(call.broker.cluster.image, request.components, strict=request.strict)
+    matches = matching_quotas(call.broker.runtime.image, request.components, strict=request.strict)
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[

@@ -30,10 +30,10 @@ def on_error(
 @api(49, versions=(0, 1), acl=access.cluster(AclOperation.ALTER_CONFIGS), on_error=on_error)
 def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change quotas, each entity with its own error. They take effect with the next request."""
-    cluster = call.broker.cluster
-    results, records = plan(cluster.image, request.entries)
+    runtime = call.broker.runtime
+    results, records = plan(runtime.image, request.entries)
     if not request.validate_only:
-        cluster.change(records)
+        runtime.change(records)
     return AlterClientQuotasResponse(
         entries=[
             _answer(entry, ErrorCode.NONE, None) if error is None else _answer(entry, error.code, error.message)

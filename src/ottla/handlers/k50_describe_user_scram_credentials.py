@@ -32,7 +32,7 @@ def describe_user_scram_credentials(
     call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """Describe the given users, or all."""
-    scram = call.broker.cluster.image.scram
+    scram = call.broker.runtime.image.scram
     if request.users:
         counts = Counter(user.name for user in request.users)
     else:
@@ -50,7 +50,7 @@ def _describe(call: Call, name: str, count: int) -> DescribeUserScramCredentials
         return result
     result.credential_infos = [
         CredentialInfo(mechanism=mechanism, iterations=users[name].iterations)
-        for mechanism, users in sorted(call.broker.cluster.image.scram.items())
+        for mechanism, users in sorted(call.broker.runtime.image.scram.items())
         if name in users
     ]
     if not result.credential_infos:

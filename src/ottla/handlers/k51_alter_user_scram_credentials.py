@@ -36,7 +36,7 @@ def alter_user_scram_credentials(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     """Change credentials; each user has its own error."""
-    cluster = call.broker.cluster
-    results, records = alter_scram_credentials(cluster.image, request)
-    cluster.change(records)
+    runtime = call.broker.runtime
+    results, records = alter_scram_credentials(runtime.image, request)
+    runtime.change(records)
     return AlterUserScramCredentialsResponse(results=results)

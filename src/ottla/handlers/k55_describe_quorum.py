@@ -35,7 +35,7 @@ def on_error(
 @api(55, versions=(0, 2), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
 def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the only voter and the nodes that observe it."""
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     topics = [
         (topic.topic_name, [partition.partition_index for partition in topic.partitions]) for topic in request.topics
     ]
@@ -56,16 +56,16 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
                 for name, indexes in topics
             ],
         )
-    controller = cluster.controller
-    now = cluster.world.clock.now_ms()
+    controller = runtime.controller
+    now = runtime.world.clock.now_ms()
 
-    directories = {voter.id: voter.directory_id for voter in cluster.metadata.voters} if call.version >= 2 else {}
+    directories = {voter.id: voter.directory_id for voter in runtime.metadata.voters} if call.version >= 2 else {}
 
     def state(node_id: int) -> ReplicaState:
         return ReplicaState(
             replica_id=node_id,
             replica_directory_id=directories.get(node_id, ZERO_UUID),
-            log_end_offset=cluster.metadata.next_offset,
+            log_end_offset=runtime.metadata.next_offset,
             last_fetch_timestamp=now,
             last_caught_up_timestamp=now,
         )
@@ -73,12 +73,12 @@ def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuoru
     described = ResponsePartitionData(
         partition_index=0,
         leader_id=controller.node_id,
-        leader_epoch=cluster.metadata.epoch,
-        high_watermark=cluster.metadata.next_offset,
+        leader_epoch=runtime.metadata.epoch,
+        high_watermark=runtime.metadata.next_offset,
         current_voters=[state(controller.node_id)],
-        observers=[state(node_id) for node_id in sorted(cluster.nodes) if node_id != controller.node_id],
+        observers=[state(node_id) for node_id in sorted(runtime.nodes) if node_id != controller.node_id],
     )
-    listeners = [Listener(name=name, host=host, port=port) for name, host, port in voter_endpoints(cluster)]
+    listeners = [Listener(name=name, host=host, port=port) for name, host, port in voter_endpoints(runtime)]
     return DescribeQuorumResponse(
         topics=[ResponseTopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[described])],
         nodes=[Node(node_id=controller.node_id, listeners=listeners)] if call.version >= 2 else [],

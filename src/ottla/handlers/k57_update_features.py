@@ -32,22 +32,22 @@ def on_error(
 @api(57, versions=(0, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def update_features(call: Call, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     """Change all levels or none."""
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     if call.version == 0:
         for update in request.feature_updates:
             update.upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
     try:
         records = plan(
-            cluster.image,
+            runtime.image,
             request.feature_updates,
-            node_id=cluster.controller.node_id,
-            kraft_version=cluster.metadata.kraft_version,
-            layers=cluster.controller.layers,
+            node_id=runtime.controller.node_id,
+            kraft_version=runtime.metadata.kraft_version,
+            layers=runtime.controller.layers,
         )
     except KafkaError as error:
         raise KafkaError(error.code, f"{ALL_FAILED}{error.message}") from error
     if not request.validate_only:
-        cluster.change(records)
+        runtime.change(records)
     return UpdateFeaturesResponse(
         error_message=None,
         results=[

@@ -36,13 +36,13 @@ def describe_cluster(call: Call, request: DescribeClusterRequest) -> DescribeClu
         )
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     response = DescribeClusterResponse(
-        cluster_id=cluster.cluster_id,
-        controller_id=cluster.controller.node_id,
+        cluster_id=runtime.cluster_id,
+        controller_id=runtime.controller.node_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in cluster.reachable_brokers(call.session.listener)
+            for node_id, host, port, rack in runtime.reachable_brokers(call.session.listener)
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -56,7 +56,7 @@ def _describe(call: Call, topic: str, index: int) -> PartitionResponse:
     try:
         call.require(AclOperation.READ, ResourceType.TOPIC, topic)
         validate_topic_name(topic)
-        if call.broker.cluster.image.topic(topic) is None:
+        if call.broker.runtime.image.topic(topic) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         log = call.broker.leader_partition(topic, index).log
         log.load()

@@ -25,6 +25,6 @@ def on_error(
 @api(64, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def unregister_broker(call: Call, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     """Remove a broker from the metadata and from every ISR."""
-    cluster = call.broker.cluster
-    cluster.change(plan(cluster.image, request.broker_id, layers=cluster.controller.layers))
+    runtime = call.broker.runtime
+    runtime.change(plan(runtime.image, request.broker_id, layers=runtime.controller.layers))
     return UnregisterBrokerResponse(error_message=None)

@@ -50,9 +50,9 @@ def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> Li
 
 
 def _names(call: Call, kind: ConfigResourceType) -> list[str]:
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     if kind is ConfigResourceType.TOPIC:
-        return list(cluster.image.topic_ids)
+        return list(runtime.image.topic_ids)
     if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
-        return [str(node_id) for node_id in sorted(cluster.nodes)]
-    return [resource.name for resource in cluster.image.configs if resource.type is kind]
+        return [str(node_id) for node_id in sorted(runtime.nodes)]
+    return [resource.name for resource in runtime.image.configs if resource.type is kind]

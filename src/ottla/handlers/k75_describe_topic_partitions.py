@@ -36,17 +36,17 @@ def on_error(
 @api(75, versions=(0, 0), acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
 def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe topics in order of their names from the cursor, up to a number of partitions."""
-    cluster = call.broker.cluster
+    runtime = call.broker.runtime
     most = call.broker.config_int("max.request.partition.size.limit")
     remaining = max(min(request.response_partition_limit, most), 1)
     cursor = request.cursor
     first_name, first_index = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
-    names = [topic.name for topic in request.topics] or list(cluster.image.topic_ids)
+    names = [topic.name for topic in request.topics] or list(runtime.image.topic_ids)
     if request.topics and cursor is not None and first_name not in names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The topics do not contain the one of the cursor: {first_name}")
     if first_index < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"The cursor's partition is {first_index}")
-    view = PartitionView(cluster, call.session.listener, listener_errors=True)
+    view = PartitionView(runtime, call.session.listener, listener_errors=True)
     response = DescribeTopicPartitionsResponse()
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(dict.fromkeys(names)):
@@ -60,10 +60,10 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=start)
             break
-        topic = cluster.image.topic(name)
+        topic = runtime.image.topic(name)
         if topic is None:
             if request.topics:
-                response.topics.append(_missing(cluster, name))
+                response.topics.append(_missing(runtime, name))
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= start]
         response.topics.append(_describe(view, topic, indexes[:remaining]))
@@ -81,13 +81,13 @@ def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _missing(cluster: BrokerRuntime, name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(runtime: BrokerRuntime, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
         validate_topic_name(name)
     except KafkaError as error:
         code = error.code
-    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=cluster.is_internal(name))
+    return DescribeTopicPartitionsResponseTopic(name=name, error_code=code, is_internal=runtime.is_internal(name))
 
 
 def _describe(view: PartitionView, topic: Topic, indexes: list[int]) -> DescribeTopicPartitionsResponseTopic:
@@ -109,5 +109,5 @@ def _describe(view: PartitionView, topic: Topic, indexes: list[int]) -> Describe
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        name=topic.name, topic_id=topic.id, is_internal=view.cluster.is_internal(topic.name), partitions=partitions
+        name=topic.name, topic_id=topic.id, is_internal=view.runtime.is_internal(topic.name), partitions=partitions
     )

@@ -112,14 +112,14 @@ def _fetch(
         batch_size=request.batch_size,
         mode=request.share_acquire_mode,
     )
-    fetch = ShareFetch(broker.share_partitions, session_key, limits, broker.cluster.world.clock)
+    fetch = ShareFetch(broker.share_partitions, session_key, limits, broker.runtime.world.clock)
     return fetch.start(rotated(readable, request.share_session_epoch)).map(lambda fetched: {**fetched, **refused})
 
 
 def _later(call: Call, milliseconds: int, response: ShareFetchResponse) -> Pending[ShareFetchResponse]:
     """Complete a response later, so that the client does not retry at once."""
     answer: Pending[ShareFetchResponse] = Pending(lambda: timer.cancel())
-    timer = call.broker.cluster.world.clock.call_later(milliseconds / 1000, lambda: answer.complete(response))
+    timer = call.broker.runtime.world.clock.call_later(milliseconds / 1000, lambda: answer.complete(response))
     return answer
 
 

@@ -29,8 +29,8 @@ def on_error(request: AddRaftVoterRequest, version: int, code: ErrorCode, messag
 @api(80, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def add_raft_voter(call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
     """Check the request in Kafka's order, then raise REQUEST_TIMED_OUT."""
-    cluster = call.broker.cluster
-    check_quorum_id(cluster, request.cluster_id)
+    runtime = call.broker.runtime
+    check_quorum_id(runtime, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Add voter request didn't include a valid voter")
     if all(listener.name != CONTROLLER_LISTENER for listener in request.listeners):
@@ -40,11 +40,11 @@ def add_raft_voter(call: Call, request: AddRaftVoterRequest) -> AddRaftVoterResp
             f"Add voter request didn't include the endpoint ({{{listed}}}) for the default listener "
             f"ListenerName({CONTROLLER_LISTENER})",
         )
-    check_can_change_voters(cluster, "adding")
+    check_can_change_voters(runtime, "adding")
     key = replica_key(request.voter_id, request.voter_directory_id)
-    if request.voter_id in {voter.id for voter in cluster.metadata.voters}:
+    if request.voter_id in {voter.id for voter in runtime.metadata.voters}:
         raise KafkaError(
             ErrorCode.DUPLICATE_VOTER,
-            f"The voter id for {key} is already part of the set of voters {voter_keys(cluster)}.",
+            f"The voter id for {key} is already part of the set of voters {voter_keys(runtime)}.",
         )
     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"New voter {key} is not ready to receive requests")

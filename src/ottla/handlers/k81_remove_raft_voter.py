@@ -26,12 +26,12 @@ def on_error(
 @api(81, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
 def remove_raft_voter(call: Call, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     """Check the request in Kafka's order and keep the last voter."""
-    cluster = call.broker.cluster
-    check_quorum_id(cluster, request.cluster_id)
+    runtime = call.broker.runtime
+    check_quorum_id(runtime, request.cluster_id)
     if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Remove voter request didn't include a valid voter")
-    check_can_change_voters(cluster, "removing")
+    check_can_change_voters(runtime, "removing")
     key = replica_key(request.voter_id, request.voter_directory_id)
     raise KafkaError(
-        ErrorCode.VOTER_NOT_FOUND, f"Cannot remove voter {key} from the set of voters {voter_keys(cluster)}"
+        ErrorCode.VOTER_NOT_FOUND, f"Cannot remove voter {key} from the set of voters {voter_keys(runtime)}"
     )

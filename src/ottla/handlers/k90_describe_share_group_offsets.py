@@ -65,7 +65,7 @@ def _group(
         return DescribeShareGroupOffsetsResponseGroup(
             group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
-    image = call.broker.cluster.image
+    image = call.broker.runtime.image
     topics: list[tuple[Topic, Sequence[int]]] = []
     unavailable: list[DescribeShareGroupOffsetsResponseTopic] = []
     if group.topics is None:

@@ -43,7 +43,7 @@ def alter_share_group_offsets(
     for topic in request.topics:
         if not call.may_topic(AclOperation.READ, topic.topic_name):
             refused.append(_error_topic(call, topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        elif call.broker.cluster.image.topic(topic.topic_name) is None:
+        elif call.broker.runtime.image.topic(topic.topic_name) is None:
             refused.append(_error_topic(call, topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             allowed.append(topic)
@@ -60,7 +60,7 @@ def alter_share_group_offsets(
 def _error_topic(
     call: Call, topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode
 ) -> AlterShareGroupOffsetsResponseTopic:
-    existing = call.broker.cluster.image.topic(topic.topic_name)
+    existing = call.broker.runtime.image.topic(topic.topic_name)
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=topic.topic_name,
         topic_id=ZERO_UUID if existing is None else existing.id,

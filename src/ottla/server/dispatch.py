@@ -73,16 +73,16 @@ class Dispatch:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._apis = apis(broker.cluster.release)
+        self._apis = apis(broker.runtime.release)
         self._routes: dict[tuple[int, int], Route] = {}
         self.interceptor: RequestInterceptor | None = None
         self.metrics: RequestMetrics | None = None
-        self._clock = broker.cluster.world.clock
-        self._workers = broker.cluster.world.workers
+        self._clock = broker.runtime.world.clock
+        self._workers = broker.runtime.world.workers
         self._quotas = broker.quotas
         self._events = None
         if broker.events.enabled:
-            self._events = RequestEvents(broker, broker.events, broker.cluster.world.clock)
+            self._events = RequestEvents(broker, broker.events, broker.runtime.world.clock)
 
     def handle(self, session: Session, frame: memoryview) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         """Handle one frame, which is valid only during the call."""

@@ -142,8 +142,8 @@ class ClusterMetrics(Collector):
     """All metrics of a running cluster; creating it makes the nodes count."""
 
     def __init__(self, running: RunningCluster, *, process: bool = False) -> None:
-        assert running.cluster is not None
-        self._cluster: BrokerRuntime = running.cluster
+        assert running.runtime is not None
+        self._runtime: BrokerRuntime = running.runtime
         self._servers = running.servers
         for server in running.servers.values():
             assert server.dispatch is not None
@@ -240,7 +240,7 @@ class ClusterMetrics(Collector):
         add("ottla_share_sessions", (node,), len(shares.sessions))
         add("ottla_share_partitions", (node,), len(shares))
         for shared in shares:
-            topic = self._cluster.image.topics.get(shared.key.topic_id)
+            topic = self._runtime.image.topics.get(shared.key.topic_id)
             if topic is not None:
                 labels = (shared.key.group_id, topic.name, shared.key.partition)
                 add("ottla_share_records_in_flight", labels, shared.records_in_flight)
@@ -250,10 +250,10 @@ class ClusterMetrics(Collector):
         add("ottla_share_lock_timeouts_total", (node,), shares.counts.locks_expired)
 
     def _collect_cluster(self, add: Add) -> None:
-        cluster = self._cluster
-        led = dict.fromkeys(cluster.nodes, 0)
+        runtime = self._runtime
+        led = dict.fromkeys(runtime.nodes, 0)
         offline = behind = waiting = 0
-        for (topic, index), partition in cluster.partitions.items():
+        for (topic, index), partition in runtime.partitions.items():
             state, log = partition.state, partition.log
             if state.leader in led:
                 led[state.leader] += 1
@@ -264,10 +264,10 @@ class ClusterMetrics(Collector):
             if log.loaded:
                 add("ottla_partition_start_offset", (topic, index), log.log_start_offset)
                 add("ottla_partition_high_watermark", (topic, index), log.high_watermark)
-        add("ottla_topics", (), len(cluster.image.topics))
+        add("ottla_topics", (), len(runtime.image.topics))
         add("ottla_offline_partitions", (), offline)
         add("ottla_under_replicated_partitions", (), behind)
         add("ottla_waiting_fetches", (), waiting)
-        add("ottla_metadata_offset", (), cluster.metadata_offset)
+        add("ottla_metadata_offset", (), runtime.metadata_offset)
         for node, count in led.items():
             add("ottla_partitions", (node,), count)

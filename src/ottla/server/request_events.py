@@ -101,7 +101,7 @@ class RequestEvents:
         if name:
             return str(name)
         topic_id = getattr(topic, "topic_id", None)
-        known = None if topic_id is None else self._broker.cluster.image.topics.get(topic_id)
+        known = None if topic_id is None else self._broker.runtime.image.topics.get(topic_id)
         return None if known is None else known.name
 
 

@@ -47,21 +47,21 @@ class RunningCluster:
         self._release = release
         self._allow_unsigned_tokens = allow_unsigned_tokens
         self.servers: dict[int, NodeServer] = {}
-        self.cluster: BrokerRuntime | None = None
+        self.runtime: BrokerRuntime | None = None
         self._removed: list[Broker] = []
 
     @property
     def bootstrap(self) -> str:
         """Return host:port of the first listener of every node, for `bootstrap.servers`."""
-        assert self.cluster is not None
-        return ",".join(address(next(iter(node.endpoints.values()))) for node in self.cluster.nodes.values())
+        assert self.runtime is not None
+        return ",".join(address(next(iter(node.endpoints.values()))) for node in self.runtime.nodes.values())
 
     @property
     def listeners(self) -> list[tuple[int, Endpoint]]:
         """Return node id and advertised endpoint of every listener of every node."""
-        assert self.cluster is not None
+        assert self.runtime is not None
         return [
-            (node.node_id, endpoint) for node in self.cluster.nodes.values() for endpoint in node.endpoints.values()
+            (node.node_id, endpoint) for node in self.runtime.nodes.values() for endpoint in node.endpoints.values()
         ]
 
     async def start(self) -> BrokerRuntime:
@@ -74,7 +74,7 @@ class RunningCluster:
                 self.servers[config.node_id] = server
                 ports = await server.bind(config.listeners, config.layers())
                 advertised[config.node_id] = _advertised(config, ports)
-            self.cluster = open_cluster(
+            self.runtime = open_cluster(
                 self._world,
                 self._configs,
                 advertised,
@@ -87,10 +87,10 @@ class RunningCluster:
             for server in self.servers.values():
                 server.stop_listening()
             raise
-        self.cluster.release = self._release
+        self.runtime.release = self._release
         for node_id, server in self.servers.items():
-            server.serve(self.cluster.nodes[node_id])
-        return self.cluster
+            server.serve(self.runtime.nodes[node_id])
+        return self.runtime
 
     # Single nodes, while the others run
 
@@ -138,24 +138,24 @@ class RunningCluster:
 
     @property
     def _serving(self) -> BrokerRuntime:
-        assert self.cluster is not None
-        return self.cluster
+        assert self.runtime is not None
+        return self.runtime
 
     async def stop(self, drain_seconds: float = DRAIN_SECONDS) -> None:
         """Finish requests in progress, close all connections, and stop the cluster cleanly."""
-        cluster, self.cluster = self.cluster, None
-        if cluster is None:
+        runtime, self.runtime = self.runtime, None
+        if runtime is None:
             return
         for server in self.servers.values():
             server.stop_listening()
-        cluster.stop_waiting()
+        runtime.stop_waiting()
         for server in self.servers.values():
             await server.drain(drain_seconds)
-        close_cluster(cluster)
+        close_cluster(runtime)
         for broker in self._removed:
             for directory in broker.directories:
                 directory.close(broker.epoch)
-        for node in cluster.nodes.values():
+        for node in runtime.nodes.values():
             node.events.emit("node.stopped", reason="stopped")
 
 

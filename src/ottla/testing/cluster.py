@@ -328,9 +328,9 @@ class Cluster(ControlledCluster):
             for server in web.values():
                 server.bind()
                 stack.push_async_callback(server.stop)
-            cluster = await running.start()
+            runtime = await running.start()
             stack.push_async_callback(running.stop, drain_seconds=0)
-            self._security.write(cluster)
+            self._security.write(runtime)
             self.attach(running, events)
             await self._serve_http(running, web)
             self._bootstrap = running.bootstrap

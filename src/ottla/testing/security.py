@@ -178,20 +178,20 @@ class ClusterSecurity:
             configs["super.users"] = ";".join(name if ":" in name else f"User:{name}" for name in self._superusers)
         return configs
 
-    def write(self, cluster: BrokerRuntime) -> None:
+    def write(self, runtime: BrokerRuntime) -> None:
         """Write the SCRAM credentials and ACLs to the metadata log, as an administrator's requests would."""
-        random = cluster.world.random.fork("users of a test")
+        random = runtime.world.random.fork("users of a test")
         records: list[Message] = []
         for user in self.users:
             for name, mechanism in SCRAM.items():
-                if user.authenticates_with(name) and user.name not in cluster.image.scram.get(mechanism, {}):
+                if user.authenticates_with(name) and user.name not in runtime.image.scram.get(mechanism, {}):
                     credential = credential_from_password(
                         mechanism, user.password.encode(), random.bytes(20), MIN_ITERATIONS
                     )
                     records.append(credential.to_record(user.name, mechanism))
-        existing = set(cluster.image.acls.values())
+        existing = set(runtime.image.acls.values())
         records += [acl.to_record(Uuid(random.uuid())) for acl in self.acls if acl not in existing]
-        cluster.change(records)
+        runtime.change(records)
 
 
 def _split_superusers(superusers: object) -> tuple[list[str], list[User]]:

@@ -57,7 +57,7 @@ class SharePartitions:
 
     def settings(self, group_id: str) -> ShareSettings:
         """Return the share configs of a group."""
-        own = self._broker.cluster.image.config(ConfigResourceType.GROUP, group_id)
+        own = self._broker.runtime.image.config(ConfigResourceType.GROUP, group_id)
         name = group_id if own else ""
         settings = self._settings.get(name)
         if settings is None:
@@ -77,7 +77,7 @@ class SharePartitions:
 
     def leader_partition(self, topic_partition: TopicIdPartition) -> Partition:
         """Return the partition by topic id; raise if this node does not lead it."""
-        topic = self._broker.cluster.image.topics.get(topic_partition.topic_id)
+        topic = self._broker.runtime.image.topics.get(topic_partition.topic_id)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._broker.leader_partition(topic.name, topic_partition.partition)
@@ -91,7 +91,7 @@ class SharePartitions:
             share_partition = self._partitions[key] = SharePartition(
                 key,
                 partition.state.leader_epoch,
-                clock=self._broker.cluster.world.clock,
+                clock=self._broker.runtime.world.clock,
                 store=self.store,
                 settings=lambda: self.settings(group_id),
                 reset_offset=lambda: self._reset_offset(group_id, partition),
@@ -194,7 +194,7 @@ class SharePartitions:
     def _wake_later(self, partition: SharePartition) -> None:
         if partition.key in self.waiting_fetches:
             if not self._woken:
-                self._broker.cluster.world.clock.call_soon(self._wake)
+                self._broker.runtime.world.clock.call_soon(self._wake)
             self._woken[partition.key] = None
 
     def _wake(self) -> None:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 def share_coordinator(broker: Broker, clock: Clock) -> ShareCoordinator:
     """Create the share coordinator of a node."""
-    cluster = broker.cluster
+    runtime = broker.runtime
     return ShareCoordinator(
         clock,
         _StateLog(broker),
-        state_partition_count=lambda: state_partition_count(cluster),
-        topic_partition_count=lambda topic_id: _partition_count(cluster, topic_id),
+        state_partition_count=lambda: state_partition_count(runtime),
+        topic_partition_count=lambda topic_id: _partition_count(runtime, topic_id),
         config=share_config(broker),
     )
 
@@ -48,13 +48,13 @@ def share_config(broker: Broker) -> ShareConfig:
     )
 
 
-def state_partition_count(cluster: BrokerRuntime) -> int:
+def state_partition_count(runtime: BrokerRuntime) -> int:
     """Return the number of partitions that `__share_group_state` has or would be created with."""
-    return cluster.partition_count(SHARE_GROUP_STATE_TOPIC, "share.coordinator.state.topic.num.partitions")
+    return runtime.partition_count(SHARE_GROUP_STATE_TOPIC, "share.coordinator.state.topic.num.partitions")
 
 
-def _partition_count(cluster: BrokerRuntime, topic_id: Uuid) -> int | None:
-    topic = cluster.image.topics.get(topic_id)
+def _partition_count(runtime: BrokerRuntime, topic_id: Uuid) -> int | None:
+    topic = runtime.image.topics.get(topic_id)
     return None if topic is None else len(topic.partitions)
 
 
@@ -74,8 +74,8 @@ class _StateLog:
 class ShareStates:
     """Reads and writes the state of share partitions through the share coordinator, on any node."""
 
-    def __init__(self, cluster: BrokerRuntime) -> None:
-        self._cluster = cluster
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        self._runtime = runtime
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> Pending[ErrorCode]:
         """Initialize a partition's state, or reset it with a later state epoch."""
@@ -108,22 +108,22 @@ class ShareStates:
 
     def delete(self, key: SharePartitionKey) -> Pending[ErrorCode]:
         """Drop the share partition on its leader and delete its state."""
-        for node in self._cluster.nodes.values():
+        for node in self._runtime.nodes.values():
             node.share_partitions.drop([key])
         return self._call(key, lambda coordinator: coordinator.delete(key)).map(_error)
 
     def _call(
         self, key: SharePartitionKey, operation: Callable[[ShareCoordinator], Pending[StateResult]]
     ) -> Pending[StateResult]:
-        cluster = self._cluster
+        runtime = self._runtime
         try:
-            if cluster.image.topic(SHARE_GROUP_STATE_TOPIC) is None:
-                cluster.create_topic(SHARE_GROUP_STATE_TOPIC)
+            if runtime.image.topic(SHARE_GROUP_STATE_TOPIC) is None:
+                runtime.create_topic(SHARE_GROUP_STATE_TOPIC)
         except KafkaError:
             return completed_with(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
-        index = partition_for(f"{key.group_id}:{key.topic_id}:{key.partition}", state_partition_count(cluster))
-        state = cluster.image.partition(SHARE_GROUP_STATE_TOPIC, index)
-        node = None if state is None else cluster.nodes.get(state.leader)
+        index = partition_for(f"{key.group_id}:{key.topic_id}:{key.partition}", state_partition_count(runtime))
+        state = runtime.image.partition(SHARE_GROUP_STATE_TOPIC, index)
+        node = None if state is None else runtime.nodes.get(state.leader)
         if node is None:
             return completed_with(StateResult(ShareState(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         return operation(node.share_coordinator)

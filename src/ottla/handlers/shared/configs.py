@@ -59,7 +59,7 @@ def alter_each(
         else:
             results.append((resource, ErrorCode.NONE, None))
     if not validate_only:
-        broker.cluster.change(records)
+        broker.runtime.change(records)
     return results
 
 

@@ -49,7 +49,7 @@ T = TypeVar("T", bound=TopicResult)
 
 def supports_protocol(call: Call, protocol: GroupProtocol) -> bool:
     """Return whether the cluster's features and `group.coordinator.rebalance.protocols` enable a protocol."""
-    if call.broker.cluster.image.features.get(_FEATURES[protocol], 0) < 1:
+    if call.broker.runtime.image.features.get(_FEATURES[protocol], 0) < 1:
         return False
     protocols = call.broker.config("group.coordinator.rebalance.protocols")
     # Share groups depend on their feature alone, as in Kafka.
@@ -65,7 +65,7 @@ def require_protocol(call: Call, protocol: GroupProtocol) -> None:
 def request_context(call: Call) -> RequestContext:
     """Return the sender and version of a request for the group coordinator."""
     context = RequestContext(call.version, call.client_id or "", f"/{call.session.host}")
-    if call.broker.cluster.authorizer is None:
+    if call.broker.runtime.authorizer is None:
         return context
     return replace(
         context, describable=lambda names: [name for name in names if call.may_topic(AclOperation.DESCRIBE, name)]

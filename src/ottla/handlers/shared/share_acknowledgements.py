@@ -37,7 +37,7 @@ def read_session_key(call: Call, request: ShareFetchRequest | ShareAcknowledgeRe
 
 def refusal(call: Call, topic_partition: TopicIdPartition) -> KafkaError | None:
     """Return the error of a partition that does not exist or that the caller may not read, or None."""
-    image = call.broker.cluster.image
+    image = call.broker.runtime.image
     topic = image.topics.get(topic_partition.topic_id)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

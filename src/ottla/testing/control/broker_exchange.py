@@ -92,12 +92,12 @@ class BrokerExchange:
 
     def topic_name(self, topic_id: Any) -> str | None:
         """Return the name of the topic with this id, or None."""
-        topic = self._call.broker.cluster.image.topics.get(topic_id)
+        topic = self._call.broker.runtime.image.topics.get(topic_id)
         return None if topic is None else topic.name
 
     def topic_id(self, name: str) -> Any:
         """Return the id of the topic with this name, or None."""
-        topic = self._call.broker.cluster.image.topic(name)
+        topic = self._call.broker.runtime.image.topic(name)
         return None if topic is None else topic.id
 
     def session_partitions(self) -> list[tuple[str, int]]:

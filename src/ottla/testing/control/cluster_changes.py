@@ -22,83 +22,83 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = "group", "transaction"
 
 
-def coordinator_partition(cluster: BrokerRuntime, key: str, kind: str) -> tuple[str, int]:
+def coordinator_partition(runtime: BrokerRuntime, key: str, kind: str) -> tuple[str, int]:
     """Return the partition whose leader coordinates a group or a transactional id; its topic is created if needed."""
     if kind not in (GROUP, TRANSACTION):
         raise ValueError(f"kind must be {GROUP!r} or {TRANSACTION!r}, not {kind!r}")
     topic = GROUP_METADATA_TOPIC if kind == GROUP else TRANSACTION_STATE_TOPIC
-    if cluster.image.topic(topic) is None:
-        cluster.create_topic(topic)
-    node = cluster.controller
+    if runtime.image.topic(topic) is None:
+        runtime.create_topic(topic)
+    node = runtime.controller
     return topic, (node.groups if kind == GROUP else node.transactions).partition_for(key)
 
 
-def move_coordinator(cluster: BrokerRuntime, key: str, node_id: int, kind: str) -> None:
+def move_coordinator(runtime: BrokerRuntime, key: str, node_id: int, kind: str) -> None:
     """Make a node the coordinator of a group or transactional id, and of all others in the same partition."""
-    move_leader(cluster, *coordinator_partition(cluster, key, kind), node_id)
+    move_leader(runtime, *coordinator_partition(runtime, key, kind), node_id)
 
 
-def find_coordinator(cluster: BrokerRuntime, key: str, kind: str) -> int:
+def find_coordinator(runtime: BrokerRuntime, key: str, kind: str) -> int:
     """Return the node that coordinates a group or a transactional id."""
-    topic, index = coordinator_partition(cluster, key, kind)
-    return cluster.partitions[topic, index].state.leader
+    topic, index = coordinator_partition(runtime, key, kind)
+    return runtime.partitions[topic, index].state.leader
 
 
-def rehash_coordinators(cluster: BrokerRuntime) -> None:
+def rehash_coordinators(runtime: BrokerRuntime) -> None:
     """Move every coordinator partition to another node."""
     for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
-        topic = cluster.image.topic(name)
+        topic = runtime.image.topic(name)
         for index in list(topic.partitions if topic is not None else ()):
-            _move_to_other_node(cluster, name, index)
+            _move_to_other_node(runtime, name, index)
 
 
-def shuffle_leaders(cluster: BrokerRuntime, topics: Sequence[str] = ()) -> None:
+def shuffle_leaders(runtime: BrokerRuntime, topics: Sequence[str] = ()) -> None:
     """Move the leader of every partition of these topics (all but internal ones without any) to another node."""
     for name in topics:
-        if cluster.image.topic(name) is None:
+        if runtime.image.topic(name) is None:
             raise KeyError(f"there is no topic {name}")
-    for name, index in list(cluster.partitions):
+    for name, index in list(runtime.partitions):
         if name in topics or (not topics and name not in INTERNAL_TOPICS):
-            _move_to_other_node(cluster, name, index)
+            _move_to_other_node(runtime, name, index)
 
 
-def _move_to_other_node(cluster: BrokerRuntime, topic: str, index: int) -> None:
-    leader = cluster.partitions[topic, index].state.leader
-    others = [node for node in cluster.nodes if node != leader and cluster.image.broker_is_active(node)]
+def _move_to_other_node(runtime: BrokerRuntime, topic: str, index: int) -> None:
+    leader = runtime.partitions[topic, index].state.leader
+    others = [node for node in runtime.nodes if node != leader and runtime.image.broker_is_active(node)]
     if others:
-        move_leader(cluster, topic, index, others[cluster.world.random.below(len(others))])
+        move_leader(runtime, topic, index, others[runtime.world.random.below(len(others))])
 
 
-def set_followers(cluster: BrokerRuntime, topic: str, index: int, followers: Iterable[int]) -> None:
+def set_followers(runtime: BrokerRuntime, topic: str, index: int, followers: Iterable[int]) -> None:
     """Make these nodes the followers of a partition, in sync with its leader."""
-    leader = cluster.partitions[topic, index].state.leader
-    set_replicas(cluster, topic, index, [leader, *(node for node in followers if node != leader)])
+    leader = runtime.partitions[topic, index].state.leader
+    set_replicas(runtime, topic, index, [leader, *(node for node in followers if node != leader)])
 
 
-def _find_partitions(cluster: BrokerRuntime, topic: str | None) -> list[Partition]:
-    partitions = [partition for (name, _), partition in cluster.partitions.items() if topic is None or name == topic]
+def _find_partitions(runtime: BrokerRuntime, topic: str | None) -> list[Partition]:
+    partitions = [partition for (name, _), partition in runtime.partitions.items() if topic is None or name == topic]
     if topic is not None and not partitions:
         raise KeyError(topic)
     return partitions
 
 
-def roll_segments(cluster: BrokerRuntime, topic: str | None = None) -> None:
+def roll_segments(runtime: BrokerRuntime, topic: str | None = None) -> None:
     """Roll the active segments that contain records."""
-    for partition in _find_partitions(cluster, topic):
+    for partition in _find_partitions(runtime, topic):
         if partition.log.log_end_offset > partition.log.active_segment.base_offset:
             partition.log.roll()
 
 
-def apply_retention(cluster: BrokerRuntime, topic: str | None = None) -> int:
+def apply_retention(runtime: BrokerRuntime, topic: str | None = None) -> int:
     """Delete segments beyond their retention now, and return how many were deleted."""
-    return sum(partition.log.delete_old_segments() for partition in _find_partitions(cluster, topic))
+    return sum(partition.log.delete_old_segments() for partition in _find_partitions(runtime, topic))
 
 
-def compact(cluster: BrokerRuntime, topic: str | None = None) -> None:
+def compact(runtime: BrokerRuntime, topic: str | None = None) -> None:
     """Compact all compacted logs completely: their active segments are rolled first."""
-    now = cluster.world.clock.now_ms()
-    logs = {partition.log.topic_partition: partition.log for partition in _find_partitions(cluster, topic)}
-    for node in cluster.nodes.values():
+    now = runtime.world.clock.now_ms()
+    logs = {partition.log.topic_partition: partition.log for partition in _find_partitions(runtime, topic)}
+    for node in runtime.nodes.values():
         for directory in node.directories:
             for topic_partition, log in directory.logs.items():
                 if logs.get(topic_partition) is not log or not log.config.compact:
@@ -110,21 +110,21 @@ def compact(cluster: BrokerRuntime, topic: str | None = None) -> None:
                 directory.cleaned(log, compaction.clean(cleanable, now))
 
 
-def expire_transaction(cluster: BrokerRuntime, transactional_id: str) -> None:
+def expire_transaction(runtime: BrokerRuntime, transactional_id: str) -> None:
     """Time out an open transaction now; KeyError if there is none."""
-    for node in cluster.nodes.values():
+    for node in runtime.nodes.values():
         if node.transactions.time_out(transactional_id):
             return
     raise KeyError(f"no open transaction of {transactional_id}")
 
 
-def expire_member(cluster: BrokerRuntime, group_id: str, member_id: str | None = None) -> None:
+def expire_member(runtime: BrokerRuntime, group_id: str, member_id: str | None = None) -> None:
     """Expire the session of a member, or of all members of a group; KeyError if there is none.
 
     The coordinator evicts or fences the member, as after its session timeout.
     """
     expired = False
-    for node in cluster.nodes.values():
+    for node in runtime.nodes.values():
         for shard in node.groups.shards():
             group = shard.groups.get(group_id)
             for member in list(group.members if group is not None else ()):
@@ -135,7 +135,7 @@ def expire_member(cluster: BrokerRuntime, group_id: str, member_id: str | None =
         raise KeyError(f"no member {member_id or ''} in group {group_id}")
 
 
-def delete_everything(cluster: BrokerRuntime) -> None:
+def delete_everything(runtime: BrokerRuntime) -> None:
     """Delete all topics; with the internal ones, all groups and transactional ids are gone too."""
-    topics = [DeleteTopicState(name=name) for name in cluster.image.topic_ids]
-    cluster.change(delete_topics(cluster.image, topics)[1])
+    topics = [DeleteTopicState(name=name) for name in runtime.image.topic_ids]
+    runtime.change(delete_topics(runtime.image, topics)[1])

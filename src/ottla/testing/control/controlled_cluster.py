@@ -54,15 +54,15 @@ class ControlledCluster(StateReader, FaultInjector):
 
     def attach(self, running: RunningCluster, events: Events) -> None:
         """Take control of a cluster that has just started, on its event loop, and create its topics."""
-        cluster = running.cluster
-        assert cluster is not None
+        runtime = running.runtime
+        assert runtime is not None
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.current_thread()
         self._running = running
-        world = cluster.world
+        world = runtime.world
         random = world.random.fork("rules")
         self._rules = Rules(world.clock, random, lambda action: self.call(lambda _: action()), events)
         self._intercept_requests()
-        self._create_topics(cluster)
+        self._create_topics(runtime)
 
     def _intercept_requests(self) -> None:
         """Pass the requests of all nodes to the rules."""
@@ -71,9 +71,9 @@ class ControlledCluster(StateReader, FaultInjector):
             if server.dispatch is not None and server.dispatch.interceptor is None:
                 server.dispatch.interceptor = NodeInterceptor(self.rules, server)
 
-    def _create_topics(self, cluster: BrokerRuntime) -> None:
+    def _create_topics(self, runtime: BrokerRuntime) -> None:
         for name, topic in self._topics.items():
-            cluster.create_topic(
+            runtime.create_topic(
                 name, topic.get("partitions", 1), topic.get("replication_factor", 1), topic.get("configs")
             )
 
@@ -86,7 +86,7 @@ class ControlledCluster(StateReader, FaultInjector):
 
     async def _reset(self) -> None:
         assert self._running is not None
-        running, cluster = self._running, self._call(lambda cluster: cluster)
+        running, runtime = self._running, self._call(lambda runtime: runtime)
         self.rules.clear()
         self.disk.full.clear()
         self.disk.sync_seconds.clear()
@@ -95,8 +95,8 @@ class ControlledCluster(StateReader, FaultInjector):
             for connection in list(server.connections):
                 connection.abort()
             await self._start_node(node_id)
-        cluster_changes.delete_everything(cluster)
-        self._create_topics(cluster)
+        cluster_changes.delete_everything(runtime)
+        self._create_topics(runtime)
         self._recent.clear()
 
     # Rules and time
@@ -179,9 +179,9 @@ class ControlledCluster(StateReader, FaultInjector):
 
     def _call(self, function: Callable[[BrokerRuntime], T]) -> T:
         assert self._running is not None
-        if self._running.cluster is None:
+        if self._running.runtime is None:
             raise RuntimeError("the cluster is not running")
-        return function(self._running.cluster)
+        return function(self._running.runtime)
 
 
 def run_on(loop: asyncio.AbstractEventLoop | None, coroutine: Coroutine[Any, Any, T], problem: str) -> T:

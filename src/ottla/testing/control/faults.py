@@ -49,7 +49,7 @@ class FaultInjector:
         cluster.create_topic("orders", partitions=3, configs={"cleanup.policy": "compact"})
         """
         texts = config_texts(configs or {})
-        self.call(lambda cluster: cluster.create_topic(name, partitions, replication_factor, texts))
+        self.call(lambda runtime: runtime.create_topic(name, partitions, replication_factor, texts))
 
     # Nodes
 
@@ -129,7 +129,7 @@ class FaultInjector:
         if node is not None:
             self._check_node(node)
         if self._sync:
-            self.call(lambda cluster: self._delay_syncs(cluster, seconds, node))
+            self.call(lambda runtime: self._delay_syncs(runtime, seconds, node))
             return
         for rule in list(self.rules.active):
             if (
@@ -141,8 +141,8 @@ class FaultInjector:
         if seconds > 0:
             self.rules.on("Produce", node=node, times=None, where=_is_slow_disk).delay_response(seconds)
 
-    def _delay_syncs(self, cluster: BrokerRuntime, seconds: float, node: int | None) -> None:
-        for path in _log_directories(cluster, node):
+    def _delay_syncs(self, runtime: BrokerRuntime, seconds: float, node: int | None) -> None:
+        for path in _log_directories(runtime, node):
             if seconds > 0:
                 self.disk.sync_seconds[path] = seconds
             else:
@@ -151,8 +151,8 @@ class FaultInjector:
     def full_disk(self, node: int | None = None, *, full: bool = True) -> None:
         """Fill the disk of a node, or of all nodes: as in Kafka, the next write takes the log directory offline."""
 
-        def change(cluster: BrokerRuntime) -> None:
-            for path in _log_directories(cluster, node):
+        def change(runtime: BrokerRuntime) -> None:
+            for path in _log_directories(runtime, node):
                 if full:
                     self.disk.full.add(path)
                 else:
@@ -164,19 +164,19 @@ class FaultInjector:
 
     def move_leader(self, topic: str, partition: int, node: int) -> None:
         """Make a node the leader of a partition."""
-        self.call(lambda cluster: move_leader(cluster, topic, partition, node))
+        self.call(lambda runtime: move_leader(runtime, topic, partition, node))
 
     def shuffle_leaders(self, *topics: str) -> None:
         """Move the leader of every partition of these topics (of all without any) to another node."""
-        self.call(lambda cluster: cluster_changes.shuffle_leaders(cluster, topics))
+        self.call(lambda runtime: cluster_changes.shuffle_leaders(runtime, topics))
 
     def set_followers(self, topic: str, partition: int, followers: Iterable[int]) -> None:
         """Make these nodes the followers of a partition, in sync with its leader."""
-        self.call(lambda cluster: cluster_changes.set_followers(cluster, topic, partition, followers))
+        self.call(lambda runtime: cluster_changes.set_followers(runtime, topic, partition, followers))
 
     def move_coordinator(self, key: str, node: int, kind: str = cluster_changes.GROUP) -> None:
         """Make a node the coordinator of a group, or with kind "transaction" of a transactional id."""
-        self.call(lambda cluster: cluster_changes.move_coordinator(cluster, key, node, kind))
+        self.call(lambda runtime: cluster_changes.move_coordinator(runtime, key, node, kind))
 
     def rehash_coordinators(self) -> None:
         """Move the coordinator of every group and transactional id to another node."""
@@ -186,25 +186,25 @@ class FaultInjector:
 
     def expire_member(self, group: str, member: str | None = None) -> None:
         """Expire the session of a member, or of all members of a group, as its session timeout would."""
-        self.call(lambda cluster: cluster_changes.expire_member(cluster, group, member))
+        self.call(lambda runtime: cluster_changes.expire_member(runtime, group, member))
 
     def expire_transaction(self, transactional_id: str) -> None:
         """Time out an open transaction, as `transaction.timeout.ms` would."""
-        self.call(lambda cluster: cluster_changes.expire_transaction(cluster, transactional_id))
+        self.call(lambda runtime: cluster_changes.expire_transaction(runtime, transactional_id))
 
     # Logs
 
     def roll_segments(self, topic: str | None = None) -> None:
         """Roll the active segments of a topic, or of all topics."""
-        self.call(lambda cluster: cluster_changes.roll_segments(cluster, topic))
+        self.call(lambda runtime: cluster_changes.roll_segments(runtime, topic))
 
     def apply_retention(self, topic: str | None = None) -> int:
         """Delete segments beyond their retention now, and return how many were deleted."""
-        return self.call(lambda cluster: cluster_changes.apply_retention(cluster, topic))
+        return self.call(lambda runtime: cluster_changes.apply_retention(runtime, topic))
 
     def compact(self, topic: str | None = None) -> None:
         """Compact a topic, or all compacted topics, now."""
-        self.call(lambda cluster: cluster_changes.compact(cluster, topic))
+        self.call(lambda runtime: cluster_changes.compact(runtime, topic))
 
 
 def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
@@ -217,8 +217,8 @@ def _is_slow_disk(_: object) -> bool:
     return True
 
 
-def _log_directories(cluster: BrokerRuntime, node_id: int | None) -> list[str]:
-    if node_id is not None and node_id not in cluster.nodes:
-        raise ValueError(f"there is no node {node_id}, only {sorted(cluster.nodes)}")
-    nodes = cluster.nodes.values() if node_id is None else [cluster.nodes[node_id]]
+def _log_directories(runtime: BrokerRuntime, node_id: int | None) -> list[str]:
+    if node_id is not None and node_id not in runtime.nodes:
+        raise ValueError(f"there is no node {node_id}, only {sorted(runtime.nodes)}")
+    nodes = runtime.nodes.values() if node_id is None else [runtime.nodes[node_id]]
     return [directory.path for node in nodes for directory in node.directories]

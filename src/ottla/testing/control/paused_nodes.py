@@ -93,23 +93,23 @@ class PausedNodes:
 
     def pause(self, running: RunningCluster, node: int) -> None:
         """Pause a node; no effect if it is paused already."""
-        cluster = running.cluster
-        if node in self._fencing or cluster is None:
+        runtime = running.runtime
+        if node in self._fencing or runtime is None:
             return
         running.servers[node].pause()
         self.node_clock(node).pause()
-        seconds = cluster.nodes[node].config_int("broker.session.timeout.ms") / 1000
-        self._fencing[node] = self._clock.call_later(seconds, fence_node, cluster, node)
+        seconds = runtime.nodes[node].config_int("broker.session.timeout.ms") / 1000
+        self._fencing[node] = self._clock.call_later(seconds, fence_node, runtime, node)
 
     def resume(self, running: RunningCluster, node: int, *, unfence: bool = True) -> None:
         """Resume a node; without `unfence` (a node that was stopped meanwhile) it stays out of the cluster."""
         timer = self._fencing.pop(node, None)
-        cluster = running.cluster
-        if timer is None or cluster is None:
+        runtime = running.runtime
+        if timer is None or runtime is None:
             return
         timer.cancel()
         if unfence:
-            unfence_node(cluster, node)
+            unfence_node(runtime, node)
         if node in running.servers:
             running.servers[node].resume()
         self.node_clock(node).resume()

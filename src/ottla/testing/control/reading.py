@@ -38,39 +38,39 @@ class StateReader:
     @property
     def cluster_id(self) -> str:
         """The cluster id."""
-        return self.call(lambda cluster: cluster.cluster_id)
+        return self.call(lambda runtime: runtime.cluster_id)
 
     def nodes(self) -> dict[int, str]:
         """Return the running nodes: node id to `host:port` of its first listener."""
 
-        def read(cluster: BrokerRuntime) -> dict[int, str]:
+        def read(runtime: BrokerRuntime) -> dict[int, str]:
             return {
                 node_id: "{0.host}:{0.port}".format(next(iter(node.endpoints.values())))
-                for node_id, node in sorted(cluster.nodes.items())
-                if cluster.image.broker_is_active(node_id)
+                for node_id, node in sorted(runtime.nodes.items())
+                if runtime.image.broker_is_active(node_id)
             }
 
         return self.call(read)
 
     def topics(self) -> list[str]:
         """Return the names of all topics, internal ones included, in order of creation."""
-        return self.call(lambda cluster: list(cluster.image.topic_ids))
+        return self.call(lambda runtime: list(runtime.image.topic_ids))
 
     def partition(self, topic: str, partition: int = 0) -> state.PartitionState:
         """Return the leader, ISR and offsets of one partition; KeyError if it does not exist."""
         from ottla.testing.control.state import read_partition
 
-        return self.call(lambda cluster: read_partition(cluster, topic, partition))
+        return self.call(lambda runtime: read_partition(runtime, topic, partition))
 
     def partitions(self, topic: str) -> list[state.PartitionState]:
         """Return all partitions of a topic; KeyError if it does not exist."""
         from ottla.testing.control.state import read_partition
 
-        def read(cluster: BrokerRuntime) -> list[state.PartitionState]:
-            indexes = [index for name, index in cluster.partitions if name == topic]
+        def read(runtime: BrokerRuntime) -> list[state.PartitionState]:
+            indexes = [index for name, index in runtime.partitions if name == topic]
             if not indexes:
                 raise KeyError(f"there is no topic {topic}")
-            return [read_partition(cluster, topic, index) for index in sorted(indexes)]
+            return [read_partition(runtime, topic, index) for index in sorted(indexes)]
 
         return self.call(read)
 
@@ -83,7 +83,7 @@ class StateReader:
         """
         from ottla.testing.control.state import read_records
 
-        return self.call(lambda cluster: read_records(cluster, topic, partition))
+        return self.call(lambda runtime: read_records(runtime, topic, partition))
 
     def groups(self) -> list[state.GroupState]:
         """Return all groups: classic, consumer, share and streams."""
@@ -116,7 +116,7 @@ class StateReader:
 
     def coordinator(self, key: str, kind: str = cluster_changes.GROUP) -> int:
         """Return the node that coordinates a group, or with kind "transaction" a transactional id."""
-        return self.call(lambda cluster: cluster_changes.find_coordinator(cluster, key, kind))
+        return self.call(lambda runtime: cluster_changes.find_coordinator(runtime, key, kind))
 
     def sessions(self) -> list[state.SessionState]:
         """Return all fetch sessions (KIP-227)."""

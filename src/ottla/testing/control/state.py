@@ -118,17 +118,17 @@ class ConnectionState:
     unanswered: int
 
 
-def find_partition(cluster: BrokerRuntime, topic: str, index: int) -> Partition:
+def find_partition(runtime: BrokerRuntime, topic: str, index: int) -> Partition:
     """Return the broker's partition; KeyError if it does not exist."""
-    partition = cluster.partitions.get((topic, index))
+    partition = runtime.partitions.get((topic, index))
     if partition is None:
         raise KeyError(f"there is no partition {topic}-{index}")
     return partition
 
 
-def read_partition(cluster: BrokerRuntime, topic: str, index: int) -> PartitionState:
+def read_partition(runtime: BrokerRuntime, topic: str, index: int) -> PartitionState:
     """Return the state of one partition; KeyError if it does not exist."""
-    partition = find_partition(cluster, topic, index)
+    partition = find_partition(runtime, topic, index)
     state, log = partition.state, partition.log
     return PartitionState(
         topic,
@@ -143,9 +143,9 @@ def read_partition(cluster: BrokerRuntime, topic: str, index: int) -> PartitionS
     )
 
 
-def read_records(cluster: BrokerRuntime, topic: str, index: int) -> list[StoredRecord]:
+def read_records(runtime: BrokerRuntime, topic: str, index: int) -> list[StoredRecord]:
     """Return all records of a partition, also of open and aborted transactions; control records are left out."""
-    log = find_partition(cluster, topic, index).log
+    log = find_partition(runtime, topic, index).log
     stored: list[StoredRecord] = []
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
@@ -161,7 +161,7 @@ def read_records(cluster: BrokerRuntime, topic: str, index: int) -> list[StoredR
     return stored
 
 
-def read_groups(cluster: BrokerRuntime) -> list[GroupState]:
+def read_groups(runtime: BrokerRuntime) -> list[GroupState]:
     """Return the groups of all coordinators."""
     return [
         GroupState(
@@ -170,20 +170,20 @@ def read_groups(cluster: BrokerRuntime) -> list[GroupState]:
             group.state_name,
             group.generation_id if isinstance(group, ClassicGroup) else group.group_epoch,
             node_id,
-            tuple(_members(cluster, group)),
+            tuple(_members(runtime, group)),
             {
                 (topic, index): offset.offset
                 for topic, offsets in shard.offsets.of_group(group_id).items()
                 for index, offset in offsets.items()
             },
         )
-        for node_id, shard in _shards(cluster)
+        for node_id, shard in _shards(runtime)
         for group_id, group in shard.groups.items()
     ]
 
 
-def _shards(cluster: BrokerRuntime) -> Iterator[tuple[int, Shard]]:
-    for node_id, node in sorted(cluster.nodes.items()):
+def _shards(runtime: BrokerRuntime) -> Iterator[tuple[int, Shard]]:
+    for node_id, node in sorted(runtime.nodes.items()):
         for shard in node.groups.shards():
             yield node_id, shard
 
@@ -200,10 +200,10 @@ def _classic_members(group: ClassicGroup) -> Iterator[MemberState]:
         )
 
 
-def _members(cluster: BrokerRuntime, group: Group) -> Iterator[MemberState]:
+def _members(runtime: BrokerRuntime, group: Group) -> Iterator[MemberState]:
     if isinstance(group, ClassicGroup):
         return _classic_members(group)
-    return _streams_members(group) if isinstance(group, StreamsGroup) else _modern_members(cluster, group)
+    return _streams_members(group) if isinstance(group, StreamsGroup) else _modern_members(runtime, group)
 
 
 def _streams_members(group: StreamsGroup) -> Iterator[MemberState]:
@@ -219,9 +219,9 @@ def _streams_members(group: StreamsGroup) -> Iterator[MemberState]:
         )
 
 
-def _modern_members(cluster: BrokerRuntime, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
+def _modern_members(runtime: BrokerRuntime, group: ConsumerGroup | ShareGroup) -> Iterator[MemberState]:
     def named(partitions: Mapping[Uuid, Any]) -> dict[str, tuple[int, ...]]:
-        topics = cluster.image.topics
+        topics = runtime.image.topics
         return {
             topics[topic_id].name if topic_id in topics else str(topic_id): tuple(sorted(indexes))
             for topic_id, indexes in partitions.items()
@@ -239,10 +239,10 @@ def _modern_members(cluster: BrokerRuntime, group: ConsumerGroup | ShareGroup) -
         )
 
 
-def read_transactions(cluster: BrokerRuntime) -> list[TransactionState]:
+def read_transactions(runtime: BrokerRuntime) -> list[TransactionState]:
     """Return the transactional ids of all coordinators."""
     states = []
-    for node_id, node in sorted(cluster.nodes.items()):
+    for node_id, node in sorted(runtime.nodes.items()):
         for transaction in node.transactions.transactions():
             record = transaction.record
             states.append(
@@ -260,9 +260,9 @@ def read_transactions(cluster: BrokerRuntime) -> list[TransactionState]:
     return states
 
 
-def read_sessions(cluster: BrokerRuntime) -> list[SessionState]:
+def read_sessions(runtime: BrokerRuntime) -> list[SessionState]:
     """Return the fetch sessions of all nodes."""
-    topics = cluster.image.topics
+    topics = runtime.image.topics
     return [
         SessionState(
             node_id,
@@ -276,7 +276,7 @@ def read_sessions(cluster: BrokerRuntime) -> list[SessionState]:
                 for partition in session.partitions.values()
             ),
         )
-        for node_id, node in sorted(cluster.nodes.items())
+        for node_id, node in sorted(runtime.nodes.items())
         for session in node.fetch_sessions
     ]
 
