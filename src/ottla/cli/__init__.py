@@ -115,8 +115,11 @@ def _print_version(requested: bool) -> None:
     if requested:
         from ottla import __version__
         from ottla.records import kernel
+        from ottla.spark.java import find_java
 
         typer.echo(f"ottla {__version__} (kernel: {'compiled' if kernel.COMPILED else 'uncompiled'})")
+        java, rejected = find_java()
+        typer.echo(f"Spark: {java}" if java else f"Spark: no Java 17 or newer ({', '.join(rejected)})")
         raise typer.Exit
 
 
@@ -143,7 +146,7 @@ def build(names: Iterable[str] = COMMANDS) -> typer.Typer:
     @app.callback()
     def options(
         version: bool = typer.Option(
-            False, "--version", callback=_print_version, is_eager=True, help="Print the version and the kernel in use."
+            False, "--version", callback=_print_version, is_eager=True, help="Print the version, the kernel and the Java in use."
         ),
     ) -> None:
         """Take the options of `ottla` itself."""

@@ -1,16 +1,16 @@
 """Create a Spark session with ottla's formats, or raise one sentence about what is missing.
 
-The only module that checks for Java and for pyspark's version.
+The only module that checks pyspark's version; `java` finds the Java.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
+
+from ottla.spark.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 OLDEST_SPARK: Final = (4, 1)  # no streams from Python sources; reads, writes and exports work
 FIRST_UNKNOWN_SPARK: Final = (5, 0)
-OLDEST_JAVA: Final = 17
-_MODULE: Final = "jdk.incubator.vector"  # required by Spark, missing in minimal runtimes
 
 
 class SparkSetupError(RuntimeError):
@@ -28,7 +26,7 @@ class SparkSetupError(RuntimeError):
 
 
 def check_setup() -> None:
-    """Raise `SparkSetupError` unless pyspark, Java and pyarrow are installed in versions that work."""
+    """Raise `SparkSetupError` unless pyspark and Java are installed in versions that work; select the Java."""
     try:
         import pyspark
     except ImportError:
@@ -39,29 +37,13 @@ def check_setup() -> None:
             f"pyspark {pyspark.__version__} is installed and ottla.spark needs 4.2 or a later 4.x: "
             f"pip install 'pyspark==4.2.0' (4.1 does without streams)"
         )
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    if java is None or not os.path.exists(java):
-        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "no java is on PATH"
+    java, rejected = find_java()
+    if java is None:
         raise SparkSetupError(
-            f"Spark needs Java 17 or newer and {where} (Debian: apt-get install openjdk-17-jre-headless)"
+            f"Spark needs Java 17 or newer, and {', '.join(rejected)}: pip install 'ottla[spark]' brings one"
+            + ("" if os.name == "posix" else " on Linux and macOS; install Java 17 or 21 and set JAVA_HOME")
         )
-    output = _run_java(java)
-    version_text = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
-    number = 0
-    if version_text is not None:
-        number = int(version_text[2] if version_text[1] == "1" and version_text[2] else version_text[1])
-    if number < OLDEST_JAVA:
-        raise SparkSetupError(f"Spark needs Java 17 or newer, {java} is version {number or 'unknown'}")
-    if _run_java(java, "--add-modules", _MODULE).returncode:
-        raise SparkSetupError(
-            f"Spark needs a whole Java runtime, {java} has no module {_MODULE} (Debian: apt-get install "
-            "openjdk-17-jre-headless)"
-        )
-
-
-def _run_java(java: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([java, *arguments, "-version"], capture_output=True, text=True, check=False)
+    java.select()
 
 
 def session(
