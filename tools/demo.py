@@ -1,6 +1,6 @@
 """`make demo`: a broker, a shop that writes in transactions, a Spark pipeline that is killed in the middle, the proof.
 
-The proof is that every order was counted exactly once. Without the spark extra a consumer counts instead of the pipeline.
+The proof is that every order was counted exactly once. Without the spark extra a consumer does the counting.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def test_launcher_drops_only_the_missing_module(tmp_path: Path) -> None:
 PROGRAM = """
 import json, sys
 import ottla.spark
-spark = ottla.spark.session(master="local[1]", config={"spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"})
+spark = ottla.spark.session(master="local[1]", config={"spark.sql.shuffle.partitions": "1"})
 spark.sql("select id % 3 as k, id from range(30)").write.parquet(sys.argv[1])
 rows = spark.read.parquet(sys.argv[1]).groupBy("k").sum("id").orderBy("k").collect()
 java = spark.sparkContext._jvm.System.getProperty("java.home")

@@ -146,7 +146,11 @@ def build(names: Iterable[str] = COMMANDS) -> typer.Typer:
     @app.callback()
     def options(
         version: bool = typer.Option(
-            False, "--version", callback=_print_version, is_eager=True, help="Print the version, the kernel and the Java in use."
+            False,
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, the kernel and the Java in use.",
         ),
     ) -> None:
         """Take the options of `ottla` itself."""
