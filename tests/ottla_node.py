@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.protocol.secrets import is_secret_config
+from ottla.protocol.inspect.secrets import is_secret_config
 from tests.ports import free_ports
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import typer  # noqa: E402
 from typer.models import ArgumentInfo, CommandInfo, OptionInfo  # noqa: E402
 
 from ottla.cli import COMMANDS, load  # noqa: E402
-from ottla.cli.connect import ClusterOptions  # noqa: E402
+from ottla.cli.options.connect import ClusterOptions  # noqa: E402
 from ottla.handlers.registry import apis  # noqa: E402
 from ottla.protocol.api import APIS  # noqa: E402
 from ottla.protocol.releases import release_names  # noqa: E402

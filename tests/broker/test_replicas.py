@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker.membership import stop_node
+from ottla.broker.nodes.membership import stop_node
 from ottla.broker.start import close_cluster, open_cluster
 from ottla.cluster.partitions.state import NO_LEADER
 from ottla.cluster.server_config import Endpoint, server_config

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.testing import CliRunner
 
-from ottla.cli.commands import add_command, expand_options
-from ottla.cli.completion import complete_groups, complete_topics
-from ottla.cli.connect import ClusterOptions
+from ottla.cli.options.commands import add_command, expand_options
+from ottla.cli.options.completion import complete_groups, complete_topics
+from ottla.cli.options.connect import ClusterOptions
 
 from .live import run
 

@@ -267,9 +267,10 @@ def test_serve_imports_no_unneeded_module() -> None:
     loaded = set(found.stdout.split())
     heavy = {
         "pyspark", "pyarrow", "pandas", "numpy", "prometheus_client", "cryptography", "joserfc", "confluent_kafka",
-        "http.server", "unittest", "ottla.spark", "ottla.client", "ottla.testing", "ottla.cli.connect", "rich.table",
-        "rich.console",
-        "ottla.world.disk_faulty", "ottla.world.transport_simulated", "ottla.cli.decode", "ottla.protocol.inspector",
+        "http.server", "unittest", "ottla.spark", "ottla.client", "ottla.testing", "ottla.cli.options.connect",
+        "rich.table", "rich.console",
+        "ottla.world.disk_faulty", "ottla.world.transport_simulated", "ottla.cli.debugging.decode",
+        "ottla.protocol.inspect.inspector",
     }  # fmt: skip
     assert sorted(loaded & heavy) == []
 

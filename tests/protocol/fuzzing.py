@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.framing import FrameCutter, decode_request, decode_response
+from ottla.protocol.inspect.walk import walk
 from ottla.protocol.record_values import decode_control_key, decode_metadata_record, decode_offsets_key
 from ottla.protocol.schema import Field, Uuid
-from ottla.protocol.walk import walk
 
 from .strategies import ALL_MESSAGES
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.inspect.walk import walk
 from ottla.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.protocol.messages.k01_fetch import (
     FetchableTopicResponse,
@@ -23,7 +24,6 @@ from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataReques
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.record_schemas.group import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
-from ottla.protocol.walk import walk
 
 from .strategies import ALL_MESSAGES, of_message
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ottla.protocol.api import APIS, ApiKey, find_api, request_class, response_class
-from ottla.protocol.codec import decoder_source, encoder_source
+from ottla.protocol.codec.compiled import decoder_source, encoder_source
 from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.schema import (

@@ -442,7 +442,7 @@ def test_tokens_that_cannot_be_sent_are_refused(token: str) -> None:
 
 def test_serve_without_http_loads_no_http_stack() -> None:
     script = (
-        "import sys, ottla.cli.serve, ottla.testing.cluster, ottla.server.run\n"
+        "import sys, ottla.cli.serving.serve, ottla.testing.cluster, ottla.server.run\n"
         "loaded = {'starlette', 'uvicorn', 'h11', 'anyio', 'prometheus_client'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {loaded}' if loaded else 0)"
     )

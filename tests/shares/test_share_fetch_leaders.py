@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker.membership import move_leader
+from ottla.broker.nodes.membership import move_leader
 from ottla.broker.session import Session
 from ottla.broker.start import open_cluster
 from ottla.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC

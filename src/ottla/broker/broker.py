@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.broker.coordinators import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionEnvironment
-from ottla.broker.fetch_sessions import FetchSessions
+from ottla.broker.coordinators.environment import CoordinatorLogs, GroupConfigs, GroupTopics, TransactionEnvironment
+from ottla.broker.coordinators.streams_topics import StreamsTopics
+from ottla.broker.fetch.fetch_sessions import FetchSessions
 from ottla.broker.share.partitions import SharePartitions
 from ottla.broker.share.states import ShareStates, share_config, share_coordinator
-from ottla.broker.streams_topics import StreamsTopics
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import BrokerLayers, broker_value
 from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordinator_loading import load_coordinator, unload_coordinator
-from ottla.broker.coordinators import write_marker
-from ottla.broker.delayed_fetch import FetchPurgatory
+from ottla.broker.coordinators.environment import write_marker
+from ottla.broker.coordinators.loading import load_coordinator, unload_coordinator
+from ottla.broker.fetch.delayed_fetch import FetchPurgatory
 from ottla.broker.housekeeping import Housekeeping
-from ottla.broker.log_moves import misplaced
-from ottla.broker.metadata_answers import TopicDescriptions
+from ottla.broker.metadata.topic_cache import TopicDescriptions
+from ottla.broker.nodes.log_moves import misplaced
+from ottla.broker.nodes.replicas import find_log
 from ottla.broker.partition import Partition
-from ottla.broker.replicas import find_log
 from ottla.cluster.brokers import cordon_directories
 from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.configs.effective import topic_values

@@ -8,16 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.broker import Broker
-from ottla.broker.log_moves import misplaced, resume_moves
-from ottla.broker.replicas import (
+from ottla.broker.nodes.log_moves import misplaced, resume_moves
+from ottla.broker.nodes.replicas import (
     bring_replicas_in_sync,
     fence_absent_brokers,
     leave_to_log_owners,
     owners_at_start,
     take_directory_offline,
 )
+from ottla.broker.nodes.voters import CONTROLLER_ENDPOINT
 from ottla.broker.runtime import BrokerRuntime
-from ottla.broker.voters import CONTROLLER_ENDPOINT
 from ottla.cluster.brokers import (
     begin_controlled_shutdown,
     fence_broker,

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.protocol.secrets import is_secret_config
+from ottla.protocol.inspect.secrets import is_secret_config
 from ottla.security.sasl.mechanism import MECHANISMS, OAUTHBEARER, PLAIN, SaslError
 
 # Modules for logins and TLS are imported where they are used: most commands and Spark workers need neither.

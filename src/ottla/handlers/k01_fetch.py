@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.delayed_fetch import DelayedFetch
+from ottla.broker.fetch.delayed_fetch import DelayedFetch
 from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
@@ -28,7 +28,7 @@ from ottla.protocol.messages.k01_fetch import (
 )
 
 if TYPE_CHECKING:
-    from ottla.broker.fetch_sessions import FetchContext, FetchedPartition
+    from ottla.broker.fetch.fetch_sessions import FetchContext, FetchedPartition
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call
 

@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.metadata_answers import EncodedMetadata, encode_topics
-from ottla.broker.partition_view import PartitionView
+from ottla.broker.metadata.partition_view import PartitionView
+from ottla.broker.metadata.topic_cache import EncodedMetadata, encode_topics
 from ottla.broker.pieces import run_in_pieces
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.cluster.topic_names import validate_topic_name

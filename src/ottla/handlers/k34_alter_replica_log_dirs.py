@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.log_moves import move_log
+from ottla.broker.nodes.log_moves import move_log
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api

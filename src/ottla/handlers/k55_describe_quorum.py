@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.voters import voter_endpoints
+from ottla.broker.nodes.voters import voter_endpoints
 from ottla.cluster.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access

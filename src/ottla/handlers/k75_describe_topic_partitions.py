@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.partition_view import PartitionView
+from ottla.broker.metadata.partition_view import PartitionView
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access

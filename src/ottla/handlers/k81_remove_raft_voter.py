@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.voters import check_can_change_voters, check_quorum_id, replica_key, voter_keys
+from ottla.broker.nodes.voters import check_can_change_voters, check_quorum_id, replica_key, voter_keys
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 from ottla.protocol.errors import ProtocolError
+from ottla.protocol.inspect.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.protocol.record_values import (
     ControlRecordType,
@@ -21,7 +22,6 @@ from ottla.protocol.record_values import (
     decode_versioned_metadata_record,
 )
 from ottla.protocol.schema import Message, Struct
-from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.uuids import Uuid
 
 KINDS = {

@@ -11,9 +11,9 @@ from importlib import import_module
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.protocol.codec.wire import read_uvarint, uvarint
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.schema import Message
-from ottla.protocol.wire import read_uvarint, uvarint
 
 if TYPE_CHECKING:
     from ottla.protocol.schema import Buffer

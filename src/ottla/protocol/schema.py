@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast, dataclass_transform
 
-from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
+from ottla.protocol.inspect.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.uuids import ZERO_UUID, Uuid
 from ottla.protocol.versions import NO_VERSIONS, format_versions, parse_versions
 
@@ -533,6 +533,6 @@ def _join_around(out: list[Any], large: list[int]) -> list[Any]:
 
 
 def _codec() -> Any:
-    from ottla.protocol import codec  # imported late: a declaration needs no compiler
+    from ottla.protocol.codec import compiled as codec
 
     return codec

@@ -9,7 +9,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.errors import KafkaError, ProtocolError
-from ottla.protocol.inspector import NULL, Line, node_line
+from ottla.protocol.inspect.inspector import NULL, Line, node_line
+from ottla.protocol.inspect.walk import walk
 from ottla.protocol.record_values import (
     ControlRecordType,
     control_value_class,
@@ -18,7 +19,6 @@ from ottla.protocol.record_values import (
     record_classes,
 )
 from ottla.protocol.schema import Message
-from ottla.protocol.walk import walk
 from ottla.records.batch import HEADER_SIZE, BatchHeader, check_crc, read_header
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import record_bytes

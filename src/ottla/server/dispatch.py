@@ -6,7 +6,7 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ottla.broker.metadata_answers import EncodedMetadata
+from ottla.broker.metadata.topic_cache import EncodedMetadata
 from ottla.broker.session import LARGE_FRAME, Call, Disconnect
 from ottla.broker.throttle import throttle
 from ottla.handlers.registry import Api, apis, kafka_error

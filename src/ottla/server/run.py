@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ottla.broker.membership import remove_node, start_node, stop_node
+from ottla.broker.nodes.membership import remove_node, start_node, stop_node
 from ottla.broker.start import add_node, close_cluster, open_cluster
 from ottla.server.server import NodeServer
 

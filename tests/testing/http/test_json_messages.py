@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.protocol.api import APIS, response_class
+from ottla.protocol.inspect.secrets import HIDDEN
 from ottla.protocol.messages.k44_incremental_alter_configs import AlterableConfig
-from ottla.protocol.secrets import HIDDEN
 from ottla.testing.http.json_messages import read_message, to_json
 from tests.protocol.strategies import of_struct
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.coordinators import append_own
+from ottla.broker.coordinators.environment import append_own
 from ottla.cluster.internal_topics import SHARE_GROUP_STATE_TOPIC, partition_for
 from ottla.pending import completed_with
 from ottla.protocol.errors import ErrorCode, KafkaError

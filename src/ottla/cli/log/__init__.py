@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cli.commands import add_group
 from ottla.cli.log import dump, ls, repair, verify
+from ottla.cli.options.commands import add_group
 
 if TYPE_CHECKING:
     import typer

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.output import FAILED, fail, plain_bytes, print_json, shown_bytes, usage
-from ottla.cli.quantities import format_time
+from ottla.cli.options.commands import format_examples
+from ottla.cli.terminal.output import FAILED, fail, plain_bytes, print_json, shown_bytes, usage
+from ottla.cli.terminal.quantities import format_time
 from ottla.protocol.internal_records import KINDS, VALUES, explain, explain_control
 from ottla.records.batch import MAGIC
 from ottla.records.compression import CompressionType

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
-from ottla.cli.output import echo, print_json, print_table, usage
-from ottla.cli.quantities import format_count, format_size, format_time
+from ottla.cli.options.commands import format_examples
+from ottla.cli.terminal.output import echo, print_json, print_table, usage
+from ottla.cli.terminal.quantities import format_count, format_size, format_time
 from ottla.protocol.internal_records import KINDS
 from ottla.storage import names
 from ottla.storage.check.scan import PartitionFolder, find_partitions, log_bounds, read_folder

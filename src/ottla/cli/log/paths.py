@@ -6,7 +6,7 @@ import struct
 import sys
 from pathlib import Path
 
-from ottla.cli.output import usage
+from ottla.cli.terminal.output import usage
 from ottla.storage.check.verify import is_partition
 from ottla.storage.names import (
     CHECKPOINTS,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ottla.cli.commands import format_examples
 from ottla.cli.log import paths
 from ottla.cli.log.verify import PROGRESS_BYTES, print_findings, totals
-from ottla.cli.output import FAILED, fail, print_json
-from ottla.cli.progress import byte_progress
+from ottla.cli.options.commands import format_examples
+from ottla.cli.terminal.output import FAILED, fail, print_json
+from ottla.cli.terminal.progress import byte_progress
 from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
 from ottla.storage.check.record_removal import RecordPlace, remove_record
 from ottla.storage.check.repair import RepairReport, Step

@@ -5,19 +5,19 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.cluster.configs.broker_cluster import BROKER_CLUSTER_KEYS
-from ottla.cluster.configs.broker_groups import BROKER_GROUPS_KEYS
-from ottla.cluster.configs.broker_log import BROKER_LOG_KEYS
-from ottla.cluster.configs.broker_remote import BROKER_REMOTE_KEYS
-from ottla.cluster.configs.broker_sasl import BROKER_SASL_KEYS
-from ottla.cluster.configs.broker_security import BROKER_SECURITY_KEYS
-from ottla.cluster.configs.broker_server import BROKER_SERVER_KEYS
-from ottla.cluster.configs.broker_share import BROKER_SHARE_KEYS
-from ottla.cluster.configs.broker_transactions import BROKER_TRANSACTIONS_KEYS
-from ottla.cluster.configs.client_metrics import CLIENT_METRICS_KEYS
-from ottla.cluster.configs.group import GROUP_KEYS
 from ottla.cluster.configs.key import REQUIRED, ConfigKey, UpdateMode, table
-from ottla.cluster.configs.topic import TOPIC_KEYS
+from ottla.cluster.configs.tables.broker_cluster import BROKER_CLUSTER_KEYS
+from ottla.cluster.configs.tables.broker_groups import BROKER_GROUPS_KEYS
+from ottla.cluster.configs.tables.broker_log import BROKER_LOG_KEYS
+from ottla.cluster.configs.tables.broker_remote import BROKER_REMOTE_KEYS
+from ottla.cluster.configs.tables.broker_sasl import BROKER_SASL_KEYS
+from ottla.cluster.configs.tables.broker_security import BROKER_SECURITY_KEYS
+from ottla.cluster.configs.tables.broker_server import BROKER_SERVER_KEYS
+from ottla.cluster.configs.tables.broker_share import BROKER_SHARE_KEYS
+from ottla.cluster.configs.tables.broker_transactions import BROKER_TRANSACTIONS_KEYS
+from ottla.cluster.configs.tables.client_metrics import CLIENT_METRICS_KEYS
+from ottla.cluster.configs.tables.group import GROUP_KEYS
+from ottla.cluster.configs.tables.topic import TOPIC_KEYS
 from ottla.cluster.configs.values import ConfigType, Value, to_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.broker.membership import move_leader, set_replicas
+from ottla.broker.nodes.membership import move_leader, set_replicas
 from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import delete_topics
 from ottla.protocol.messages.k20_delete_topics import DeleteTopicState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.broker.membership import move_leader
+from ottla.broker.nodes.membership import move_leader
 from ottla.testing.control import cluster_changes
 from ottla.testing.control.matching import check_seconds
 

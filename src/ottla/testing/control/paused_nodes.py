@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.membership import fence_node, unfence_node
+from ottla.broker.nodes.membership import fence_node, unfence_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ import binascii
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol.inspect.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 from ottla.protocol.schema import Struct, Uuid
-from ottla.protocol.secrets import HIDDEN, SECRET_FIELDS, is_secret_config
 
 if TYPE_CHECKING:
     from ottla.protocol.schema import Field

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.client.auth import security_from_properties
 from ottla.protocol.capture import CapturedFrame, header_line, to_line
 from ottla.protocol.errors import ProtocolError
-from ottla.protocol.inspector import Inspector
+from ottla.protocol.inspect.inspector import Inspector
 from ottla.testing.control.controlled_cluster import run_on
 from ottla.testing.control.matching import api_keys
 from ottla.testing.control.rules import RuleBuilder, Rules

@@ -1,0 +1,1 @@
+"""Fetches of clients: delayed fetches and fetch sessions."""

@@ -1,0 +1,1 @@
+"""Commands on a running cluster: `ottla topic`, `config`, `cluster`, `group`, `txn`."""

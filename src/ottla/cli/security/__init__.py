@@ -1,0 +1,1 @@
+"""Commands on access control: `ottla acl`, `quota`, `user`."""

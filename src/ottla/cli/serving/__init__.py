@@ -1,0 +1,1 @@
+"""`ottla serve`: run brokers in this process."""

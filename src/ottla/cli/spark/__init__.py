@@ -1,0 +1,1 @@
+"""Commands that run on Spark: `ottla export` and `ottla pipeline`."""

@@ -1,0 +1,1 @@
+"""Output on the terminal: tables, JSON, progress, sizes and times."""

@@ -1,0 +1,1 @@
+"""The tables of config keys: of brokers, topics, groups and client metrics."""

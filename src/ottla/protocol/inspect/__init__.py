@@ -1,0 +1,1 @@
+"""Messages explained byte by byte, without the secrets in them."""
