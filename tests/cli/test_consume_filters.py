@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.cli.records.filters import expression_filter, grep_filter, key_filter
-from ottla.cli.records.formats import Form
+from ottla.client.filters import expression_filter, grep_filter, key_filter
+from ottla.client.formats import Form
 from ottla.client.reading import Read
 from ottla.records.batch import read_header
 from ottla.records.builder import build_batch

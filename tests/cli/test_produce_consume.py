@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from ottla.cli.records.formats import Form, escaped, pattern, read, show
-from ottla.cli.terminal.quantities import parse_time
+from ottla.client.formats import Form, escaped, pattern, read, show
 from ottla.client.reading import Read
+from ottla.quantities import parse_time
 from ottla.records.batch import read_header
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from ottla.cluster.security.acls import Acl
     from ottla.cluster.server_config import ServerConfig
+    from ottla.console.options import ConsoleOptions
+    from ottla.console.server import ConsoleServer
     from ottla.registry.server import RegistryServer
     from ottla.security.dev_tls import Authority
     from ottla.server.web import WebServer
@@ -89,6 +91,8 @@ class Cluster(ControlledCluster):
     - `control` and `metrics` serve the control API and the metrics page on this port (0: a free one); see
       `control_url` and `metrics_url`.
     - `registry` serves a schema registry: True or a port; see `registry_url`.
+    - `console` serves a web page that shows the cluster: True or a port; see `console_url`. It acts as the first
+      superuser, else as the first user.
     """
 
     def __init__(
@@ -115,6 +119,7 @@ class Cluster(ControlledCluster):
         control_token: str | None = None,
         metrics: int | str | None = None,
         registry: bool | int | str | None = None,
+        console: bool | int | str | None = None,
     ) -> None:
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
         super().__init__(parse_topics(topics), sync=sync, virtual=clock)
@@ -158,6 +163,12 @@ class Cluster(ControlledCluster):
             if users or superusers or tls:
                 raise ValueError("registry= cannot be combined with users=, superusers= or tls=")
             self._registry_options = registry_options("registry=", "0" if registry is True else str(registry))
+        self._console_options: ConsoleOptions | None = None
+        self._console: ConsoleServer | None = None
+        if console is not None and console is not False:
+            from ottla.console.options import parse_console_options
+
+            self._console_options = parse_console_options("console=", "0" if console is True else str(console))
 
     # Start and stop
 
@@ -176,11 +187,13 @@ class Cluster(ControlledCluster):
             self._thread = None
             raise self._failure
         self._start_registry()
+        self._start_console()
         return self
 
     def close(self) -> None:
         """Stop the brokers cleanly. May be called repeatedly, from any thread and with clients connected."""
         with self._closing:
+            self._stop_console()
             self._stop_registry()
             thread, self._thread = self._thread, None
             if thread is None:
@@ -254,6 +267,11 @@ class Cluster(ControlledCluster):
         """With `registry`, the URL of the schema registry."""
         return self._url("registry")
 
+    @property
+    def console_url(self) -> str:
+        """With `console`, the URL of the web page, with its access token."""
+        return self._url("console")
+
     def reset(self) -> None:
         """Return to the state after the start; a schema registry starts again at the same URL, empty."""
         self._stop_registry()
@@ -275,6 +293,32 @@ class Cluster(ControlledCluster):
         registry, self._registry = self._registry, None
         if registry is not None:
             registry.close()
+
+    def _start_console(self) -> None:
+        if self._console_options is None:
+            return
+        from ottla.client import Client
+        from ottla.client.auth import security_from_properties
+        from ottla.console.server import ConsoleServer
+
+        login = self._security.console_login()
+        properties = self._security.client_properties(self.authority, login)
+        security = security_from_properties(properties, {})
+        connect = functools.partial(Client, self.bootstrap, client_id="ottla-console", timeout=10, security=security)
+        options = replace(self._console_options, registry=self._urls.get("registry"))
+        self._console = ConsoleServer(
+            connect,
+            options,
+            bootstrap=self.bootstrap,
+            principal="" if login is None else f"User:{login.name}",
+            kit=self,
+        ).start()
+        self._urls["console"] = self._console.url
+
+    def _stop_console(self) -> None:
+        console, self._console = self._console, None
+        if console is not None:
+            console.close()
 
     def _url(self, name: str) -> str:
         if name not in self._urls:

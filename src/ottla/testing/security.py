@@ -178,6 +178,23 @@ class ClusterSecurity:
             configs["super.users"] = ";".join(name if ":" in name else f"User:{name}" for name in self._superusers)
         return configs
 
+    def console_login(self) -> User | None:
+        """Return the user that the console acts as: a super user if one has a password, else the first user."""
+        names = {name.removeprefix("User:") for name in self._superusers}
+        return next((user for user in self.users if user.name in names), self.users[0] if self.users else None)
+
+    def client_properties(self, authority: Authority | None, user: User | None) -> dict[str, str]:
+        """Return the properties of a client that connects as a user, and trusts the cluster's certificate."""
+        properties = {"security.protocol": self.listener(authority)}
+        if authority is not None:
+            properties["ssl.truststore.type"] = "PEM"
+            properties["ssl.truststore.certificates"] = authority.certificate_pem.decode()
+        if user is not None:
+            properties["sasl.mechanism"] = user.mechanism or "PLAIN"
+            properties["sasl.username"] = user.name
+            properties["sasl.password"] = user.password
+        return properties
+
     def write(self, runtime: BrokerRuntime) -> None:
         """Write the SCRAM credentials and ACLs to the metadata log, as an administrator's requests would."""
         random = runtime.world.random.fork("users of a test")

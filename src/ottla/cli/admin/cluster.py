@@ -7,7 +7,6 @@ import typer
 from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.options.connect import AsJson, ClusterOptions
 from ottla.cli.terminal.output import echo, print_json, print_rows, print_table
-from ottla.cli.terminal.quantities import format_count, format_size
 from ottla.protocol.api import find_api
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -19,6 +18,7 @@ from ottla.protocol.messages.k55_describe_quorum import (
     RequestTopicData,
 )
 from ottla.protocol.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from ottla.quantities import format_count, format_size
 
 METADATA_TOPIC = "__cluster_metadata"
 

@@ -8,9 +8,9 @@ import typer
 from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.options.connect import AsJson, ClusterOptions
 from ottla.cli.terminal.output import NOT_FOUND, fail, print_json, print_result, print_table, usage
-from ottla.cli.terminal.quantities import format_count
 from ottla.client import Client
 from ottla.client.configs import DEFAULT_CONFIG, SOURCES, TYPES, Operation, Resource, alter_configs, describe_configs
+from ottla.quantities import format_count
 
 
 class Kind(StrEnum):

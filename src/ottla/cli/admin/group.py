@@ -22,7 +22,6 @@ from ottla.cli.terminal.output import (
     print_table,
     usage,
 )
-from ottla.cli.terminal.quantities import format_count, parse_time
 from ottla.client import Client
 from ottla.client.client import TopicPartition
 from ottla.client.groups import (
@@ -40,6 +39,7 @@ from ottla.client.groups import (
 )
 from ottla.client.reading import bounds, offsets_at
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.quantities import format_count, parse_time
 
 STATES = (
     "Empty",

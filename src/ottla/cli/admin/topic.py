@@ -8,12 +8,12 @@ from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.options.completion import complete_topics
 from ottla.cli.options.connect import AsJson, ClusterOptions, for_each
 from ottla.cli.terminal.output import confirm, echo, pairs, print_json, print_result, print_rows, print_table
-from ottla.cli.terminal.quantities import format_count
 from ottla.client import Client
 from ottla.client.client import TopicInfo
 from ottla.client.configs import DYNAMIC_TOPIC_CONFIG, Resource, describe_configs
 from ottla.client.reading import bounds
 from ottla.client.topics import create_partitions, create_topic, delete_records, delete_topic
+from ottla.quantities import format_count
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics)]
 Topics = Annotated[

@@ -8,10 +8,10 @@ from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.options.completion import complete_topics
 from ottla.cli.options.connect import AsJson, ClusterOptions
 from ottla.cli.terminal.output import NOT_FOUND, echo, fail, print_json, print_result, print_rows, print_table, usage
-from ottla.cli.terminal.quantities import format_duration, format_time, now_ms
 from ottla.client import Client
 from ottla.client.transactions import abort_on_partition, describe_producers, describe_transaction, list_transactions
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.quantities import format_duration, format_time, now_ms
 
 DEFAULT_TIMEOUT_MINUTES = 15.0
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics)]

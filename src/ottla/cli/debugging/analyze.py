@@ -14,7 +14,7 @@ from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.spark.session import quiet_session
 from ottla.cli.terminal.output import console, print_json, until_pipe_closes, usage
 from ottla.cli.terminal.progress import byte_progress, spark_progress
-from ottla.cli.terminal.quantities import parse_time
+from ottla.quantities import parse_time
 
 ENGINE_HELP = "Run in this process (here), in spark, or by the size of the inputs (auto)."
 Paths = Annotated[

@@ -16,9 +16,9 @@ from ottla.cli.options.connect import PROPERTIES, Properties, PropertiesFile, cl
 from ottla.cli.options.http import ControlPort, ControlToken, HttpHosts, control_options
 from ottla.cli.serving.dev_tls import make_dev_tls
 from ottla.cli.terminal.output import echo, fail, print_json, refuse_together, usage
-from ottla.cli.terminal.quantities import format_count
 from ottla.protocol.capture import REQUEST
 from ottla.protocol.inspect.inspector import Inspection, Inspector
+from ottla.quantities import format_count
 from ottla.records.inspect import batch_lines
 from ottla.testing.cluster import new_loop
 from ottla.testing.control.matching import api_keys

@@ -12,8 +12,8 @@ import typer
 from ottla.cli.log import paths
 from ottla.cli.options.commands import format_examples
 from ottla.cli.terminal.output import FAILED, fail, plain_bytes, print_json, shown_bytes, usage
-from ottla.cli.terminal.quantities import format_time
 from ottla.protocol.internal_records import KINDS, VALUES, explain, explain_control
+from ottla.quantities import format_time
 from ottla.records.batch import MAGIC
 from ottla.records.compression import CompressionType
 from ottla.records.errors import InvalidRecords

@@ -9,8 +9,8 @@ import typer
 from ottla.cli.log import paths
 from ottla.cli.options.commands import format_examples
 from ottla.cli.terminal.output import echo, print_json, print_table, usage
-from ottla.cli.terminal.quantities import format_count, format_size, format_time
 from ottla.protocol.internal_records import KINDS
+from ottla.quantities import format_count, format_size, format_time
 from ottla.storage import names
 from ottla.storage.check.scan import PartitionFolder, find_partitions, log_bounds, read_folder
 from ottla.storage.check.verify import is_partition

@@ -11,7 +11,7 @@ from ottla.cli.log import paths
 from ottla.cli.options.commands import format_examples
 from ottla.cli.terminal.output import FAILED, console, fail, print_json, until_pipe_closes
 from ottla.cli.terminal.progress import byte_progress
-from ottla.cli.terminal.quantities import format_size
+from ottla.quantities import format_size
 from ottla.storage.check.verify import bytes_to_check
 from ottla.storage.check.verify import verify as verify_files
 from ottla.world.disk_real import RealDisk

@@ -11,15 +11,15 @@ import typer
 
 from ottla.cli.options.commands import add_command
 from ottla.cli.options.connect import AsJson, ClusterOptions
-from ottla.cli.records.filters import expression_filter, grep_filter, key_filter
-from ottla.cli.records.formats import Form, escaped, pattern
 from ottla.cli.schemas.values import RegistryDecoder, RegistryUrl
 from ottla.cli.terminal.output import echo, plain_bytes, refuse_together, warn
-from ottla.cli.terminal.quantities import format_count, parse_time
 from ottla.client import Client
+from ottla.client.filters import expression_filter, grep_filter, key_filter
+from ottla.client.formats import Form, escaped, pattern
 from ottla.client.groups import commit, committed, describe_group
 from ottla.client.reading import Bounds, Read, RecordReader, bounds, offsets_at, timestamp_type
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.quantities import format_count, parse_time
 
 VALUE_LINE = r"%s\n"
 

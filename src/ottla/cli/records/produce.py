@@ -14,13 +14,13 @@ import typer
 
 from ottla.cli.options.commands import add_command
 from ottla.cli.options.connect import AsJson, ClusterOptions
-from ottla.cli.records.formats import Form, escaped
-from ottla.cli.records.formats import read as read_form
 from ottla.cli.schemas.values import RegistryEncoder, RegistryUrl
 from ottla.cli.terminal.output import echo, print_json, refuse_together, usage
 from ottla.cli.terminal.progress import byte_progress
-from ottla.cli.terminal.quantities import format_count, now_ms
+from ottla.client.formats import Form, escaped
+from ottla.client.formats import read as read_form
 from ottla.client.producer import Delivered, Producer
+from ottla.quantities import format_count, now_ms
 
 BATCH_BYTES = 512 * 1024
 BATCH_RECORDS = 5000

@@ -8,7 +8,6 @@ import typer
 from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.options.connect import AsJson, ClusterOptions
 from ottla.cli.terminal.output import echo, print_rows, usage, warn
-from ottla.cli.terminal.quantities import format_count
 from ottla.client.access import AclFilter, create_acls, delete_acls, list_acls
 from ottla.cluster.security.acls import (
     CLUSTER_RESOURCE_NAME,
@@ -18,6 +17,7 @@ from ottla.cluster.security.acls import (
     PatternType,
     ResourceType,
 )
+from ottla.quantities import format_count
 from ottla.security.authorizer import OPERATIONS
 
 _PRINCIPAL_HELP = "Select a principal: User:alice, or alice for short."

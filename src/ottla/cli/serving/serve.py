@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -21,13 +22,13 @@ from ottla.cli.options.commands import add_command
 from ottla.cli.options.http import ControlPort, ControlToken, HttpHosts, control_options
 from ottla.cli.serving.dev_tls import DevTls, make_dev_tls
 from ottla.cli.terminal.output import fail, pairs, usage
-from ottla.cli.terminal.quantities import parse_size
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
 from ottla.printable import PrintableFormatter
 from ottla.protocol.errors import KafkaError
 from ottla.protocol.inspect.secrets import is_secret_config
 from ottla.protocol.releases import find_release
+from ottla.quantities import parse_size
 from ottla.registry.options import registry_options
 from ottla.security.tls import TlsError
 from ottla.server.run import RunningCluster, address
@@ -40,6 +41,9 @@ from ottla.world.world import World
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.client.auth import Security
+    from ottla.console.options import ConsoleOptions
+    from ottla.console.server import ConsoleServer
     from ottla.events import Sink
     from ottla.protocol.releases import Release
     from ottla.registry.server import RegistryServer
@@ -154,6 +158,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            "--console",
+            metavar="[HOST:]PORT",
+            help="Serve a web page that shows the cluster; 0 picks a free port. The printed address has its token.",
+            show_default=False,
+        ),
+    ] = None,
     dev_tls: Annotated[
         bool, typer.Option("--dev-tls", help="Listen with TLS and a certificate of a temporary CA.")
     ] = False,
@@ -198,14 +211,15 @@ def serve(
         page = None if metrics is None else _metrics_options(metrics, names)
         kit = control_options(control, control_token, names)
         schemas = None if registry is None else _registry_options(registry, names, configs)
+        page_options = None if console is None else _console_options(console, names, configs)
         if virtual_time and kit is None:
             raise ValueError("--virtual-time requires --control, which advances the time")
         in_memory = data_dir is None and properties is None and not {"log.dir", "log.dirs"} & set(overrides)
         limit = _memory_limit(memory_limit, in_memory)
         if sync and in_memory:
             raise ValueError("--sync requires --data-dir: memory does not survive the process")
-        if http_host and page is None and kit is None and schemas is None:
-            raise ValueError("--http-host requires --control, --metrics or --registry")
+        if http_host and page is None and kit is None and schemas is None and page_options is None:
+            raise ValueError("--http-host requires --console, --control, --metrics or --registry")
     except (ServerConfigError, ValueError) as error:
         if tls is not None:
             tls.remove()
@@ -229,6 +243,7 @@ def serve(
             tls,
             limit,
             schemas,
+            page_options,
         )
         _run(_serve(options))
     except KafkaError as error:
@@ -363,6 +378,7 @@ class _ServeOptions(NamedTuple):
     tls: DevTls | None
     memory_limit: int
     registry: WebOptions | None
+    console: ConsoleOptions | None
 
     @property
     def data(self) -> str:
@@ -412,6 +428,7 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
         if "metrics" in web:
             await _show_metrics(running, web["metrics"])
         registry = None if options.registry is None else await _start_registry(running, options)
+        console = None if options.console is None else await _start_console(running, options, registry, kit)
     except BaseException:
         await running.stop(drain_seconds=0)
         raise
@@ -419,6 +436,8 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
     urls: dict[str, str | None] = {name: server.url for name, server in web.items()}
     if registry is not None:
         urls["registry"] = registry.url
+    if console is not None:
+        urls["console"] = console.url
     _announce(running, options, urls)
     runtime.storage_lost.then = lambda: loop.call_soon_threadsafe(stop.set)
     if not runtime.storage_lost.is_set:
@@ -428,6 +447,8 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
         await server.stop()
     if kit is not None:
         kit.rules.clear()
+    if console is not None:
+        await asyncio.to_thread(console.close)
     if registry is not None:
         await asyncio.to_thread(registry.close)
     await running.stop()
@@ -465,13 +486,9 @@ async def _show_metrics(running: RunningCluster, server: WebServer) -> None:
 
 async def _start_registry(running: RunningCluster, options: _ServeOptions) -> RegistryServer:
     from ottla.client import Client
-    from ottla.client.auth import security_from_properties
     from ottla.registry.server import RegistryServer
 
-    tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
-    security = security_from_properties(
-        {} if options.tls is None else {**tls, "ssl.truststore.location": options.tls.authority}
-    )
+    security = _client_security(options)
     assert options.registry is not None
     server = RegistryServer(
         lambda: Client(running.bootstrap, client_id="ottla-registry", security=security), options.registry
@@ -479,10 +496,50 @@ async def _start_registry(running: RunningCluster, options: _ServeOptions) -> Re
     return await asyncio.to_thread(server.start)
 
 
+async def _start_console(
+    running: RunningCluster, options: _ServeOptions, registry: RegistryServer | None, kit: ServedCluster | None
+) -> ConsoleServer:
+    from ottla.client import Client
+    from ottla.console.server import ConsoleServer
+
+    security = _client_security(options)
+    assert options.console is not None
+    console = options.console if registry is None else replace(options.console, registry=registry.url)
+    server = ConsoleServer(
+        lambda: Client(running.bootstrap, client_id="ottla-console", timeout=10, security=security),
+        console,
+        bootstrap=running.bootstrap,
+        kit=kit,
+    )
+    return await asyncio.to_thread(server.start)
+
+
+def _client_security(options: _ServeOptions) -> Security | None:
+    """Return how clients in this process connect to its listeners."""
+    from ottla.client.auth import security_from_properties
+
+    tls = {"security.protocol": "SSL", "ssl.truststore.type": "PEM"}
+    return security_from_properties(
+        {} if options.tls is None else {**tls, "ssl.truststore.location": options.tls.authority}
+    )
+
+
 def _registry_options(word: str, names: Sequence[str], configs: Sequence[ServerConfig]) -> WebOptions:
-    if any(endpoint.security_protocol.startswith("SASL") for config in configs for endpoint in config.listeners):
+    if _has_sasl(configs):
         raise ValueError("--registry requires listeners without SASL; start `ottla registry` with credentials instead")
     return registry_options("--registry", word, names)
+
+
+def _console_options(word: str, names: Sequence[str], configs: Sequence[ServerConfig]) -> ConsoleOptions:
+    from ottla.console.options import parse_console_options
+
+    if _has_sasl(configs):
+        raise ValueError("--console requires listeners without SASL; start `ottla console` with credentials instead")
+    return parse_console_options("--console", word, allowed_hosts=names)
+
+
+def _has_sasl(configs: Sequence[ServerConfig]) -> bool:
+    return any(endpoint.security_protocol.startswith("SASL") for config in configs for endpoint in config.listeners)
 
 
 def _metrics_options(word: str, names: Sequence[str]) -> WebOptions:

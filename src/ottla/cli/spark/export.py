@@ -10,7 +10,7 @@ from ottla.cli.options.connect import LOCAL, PROPERTIES, Properties, PropertiesF
 from ottla.cli.spark.session import SparkOptions
 from ottla.cli.terminal.output import console, fail, print_json, usage
 from ottla.cli.terminal.progress import spark_progress
-from ottla.cli.terminal.quantities import format_size, parse_size
+from ottla.quantities import format_size, parse_size
 
 INTERRUPTED = 130
 FIND_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""Times and sizes as people write and read them on a terminal."""
+"""Times and sizes as people write and read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record filters of `ottla consume`: an exact key, a regular expression, an expression over decoded JSON."""
+"""Record filters: an exact key, a regular expression, an expression over decoded JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import operator
 import re
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.records.formats import Form
-from ottla.cli.records.formats import read as read_form
+from ottla.client.formats import Form
+from ottla.client.formats import read as read_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
