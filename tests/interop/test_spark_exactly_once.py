@@ -18,7 +18,7 @@ from ottla.client import Client
 from ottla.client.topics import create_topic
 from tests.ottla_node import OttlaNode
 from tests.spark.consume import consume
-from tests.spark.crashing import DRIVER_STEPS, PARTLY, TASK_STEPS
+from tests.spark.sink.crashing import DRIVER_STEPS, PARTLY, TASK_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def make_targets(brokers: dict[str, str], folder: Path, name: str) -> list[dict[
 
 def drive(spec: dict[str, Any], folder: Path, *, dies: bool) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.exactly_once_driver", json.dumps(spec)],
+        [sys.executable, "-m", "tests.spark.sink.exactly_once_driver", json.dumps(spec)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

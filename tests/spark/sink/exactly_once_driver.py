@@ -1,4 +1,4 @@
-"""A driver process for tests that kill drivers: `python -m tests.spark.exactly_once_driver SPEC`.
+"""A driver process for tests that kill drivers: `python -m tests.spark.sink.exactly_once_driver SPEC`.
 
 It resumes the queries of an earlier driver, runs one batch of new queries without a crash, and then runs these with a
 crash that kills this process's JVM.
@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.spark.session import session
 from tests.spark.conftest import SETTINGS
-from tests.spark.crashing import register_crashing
+from tests.spark.sink.crashing import register_crashing
 
 ROWS = 30
 SECONDS = 1800  # a guard

@@ -20,8 +20,7 @@ from ottla.spark.network.source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
 from tests.ports import free_ports
-
-from .direct import make_source
+from tests.spark.direct import make_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

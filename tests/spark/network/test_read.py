@@ -27,8 +27,7 @@ from ottla.spark.data_loss import DataLossError
 from ottla.spark.network.source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
-
-from .direct import plan, rows, table
+from tests.spark.direct import plan, rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from ottla.history import AnomalyKind, Operation, Poll, Send, check_history, wri
 from tests.analysis.directories import Writer
 
 pytestmark = pytest.mark.xdist_group("spark")
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 KAFKA = FIXTURES / "kafka" / "4.3.1" / "data"
 LOGS = FIXTURES / "analysis"
 CASES = FIXTURES.parent.parent / "docs" / "debugging"

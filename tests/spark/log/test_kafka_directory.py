@@ -13,12 +13,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from ottla.spark.log.source import LogSource
-
-from .direct import plan, rows
+from tests.spark.direct import plan, rows
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-KAFKA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1"
+KAFKA = Path(__file__).resolve().parents[2] / "fixtures" / "kafka" / "4.3.1"
 DATA = str(KAFKA / "data")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

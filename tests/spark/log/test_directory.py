@@ -22,9 +22,8 @@ from ottla.spark.log.source import LogSource
 from ottla.spark.options import OptionError
 from ottla.spark.pushdown.filters import PUSHED
 from ottla.testing import Cluster
+from tests.spark.direct import make_source, plan, rows, table
 from tests.testing.clients import completed
-
-from .direct import make_source, plan, rows, table
 
 pytestmark = pytest.mark.xdist_group("spark")
 

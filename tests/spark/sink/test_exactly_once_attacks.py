@@ -28,8 +28,7 @@ from ottla.spark.sink.rows import OutgoingRecord
 from ottla.spark.sink.writer import SinkPlan
 from ottla.testing import Cluster
 from tests.ottla_node import OttlaNode
-
-from .consume import consume
+from tests.spark.consume import consume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -125,7 +125,7 @@ def test_invalid_cluster_arguments_exit_2(spark, world):
     )
 
 
-LOGS = Path(__file__).parent.parent / "fixtures" / "analysis"
+LOGS = Path(__file__).parents[2] / "fixtures" / "analysis"
 EVENTS = ["dual-assign", "txn-timeout", "client-trace", "rebalances", "lag", "hot-partitions", "anomalies"]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-KAFKA = str(Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1" / "data")
+KAFKA = str(Path(__file__).resolve().parents[2] / "fixtures" / "kafka" / "4.3.1" / "data")
 START = 1_700_000_000_000
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["spark_kafka", "spark_kafka_session"]
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("spark")]
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
-EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
 
 
 @pytest.mark.parametrize("name", ["sessions", "enrichment", "changes"])

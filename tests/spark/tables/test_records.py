@@ -22,16 +22,15 @@ from ottla.spark.options import OptionError
 from ottla.spark.tables.lines import DamagedLineError, EventsTable, WireTable
 from ottla.spark.tables.records import GroupsTable, MetadataTable, OffsetsTable, TransactionsTable
 from ottla.testing import Cluster
+from tests.spark.direct import plan, rows
 from tests.testing.clients import read
-
-from .direct import plan, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-KAFKA = Path(__file__).resolve().parents[1] / "fixtures" / "kafka" / "4.3.1"
+KAFKA = Path(__file__).resolve().parents[2] / "fixtures" / "kafka" / "4.3.1"
 DATA = {"path": str(KAFKA / "data")}
 FACTS = json.loads((KAFKA / "facts.json").read_text())
 

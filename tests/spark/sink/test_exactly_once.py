@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors.exceptions.captured import StreamingQueryException
 
 from ottla.testing import Cluster
+from tests.spark.consume import consume
 
-from .consume import consume
 from .crashing import PARTLY, register_crashing
 
 if TYPE_CHECKING:

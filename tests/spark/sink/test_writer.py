@@ -11,8 +11,7 @@ from ottla.client.partitioner import partition_for_key
 from ottla.spark.options import OptionError
 from ottla.spark.sink.writer import make_writer
 from ottla.testing import Cluster
-
-from .consume import consume
+from tests.spark.consume import consume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

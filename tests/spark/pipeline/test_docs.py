@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["spark_kafka", "spark_kafka_session"]
 pytestmark = [pytest.mark.xdist_group("spark")]
-PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"
 
 
 @pytest.mark.usefixtures("spark")

@@ -21,8 +21,7 @@ from ottla.records.uncompiled import load_uncompiled_kernel
 from ottla.spark.log import files as log_files
 from ottla.spark.log import read as log_read
 from ottla.spark.log.source import LogSource
-
-from .direct import plan, rows
+from tests.spark.direct import plan, rows
 
 pytestmark = pytest.mark.xdist_group("spark")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 RECORDS = 300
 
 
