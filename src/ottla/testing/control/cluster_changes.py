@@ -5,21 +5,34 @@ Without a test they need an operator, load or time. All functions run on the clu
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.nodes.membership import move_leader, set_replicas
+from ottla.cluster.configs import ConfigResourceType
 from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 from ottla.cluster.topics import delete_topics
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.classic.membership import prepare_rebalance
+from ottla.groups.consumer.group import ConsumerGroup
+from ottla.groups.environment import RequestContext
+from ottla.groups.modern import JOIN_EPOCH, LEAVE_GROUP_EPOCH
 from ottla.protocol.messages.k20_delete_topics import DeleteTopicState
+from ottla.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.protocol.uuids import Uuid
 from ottla.storage.cleaner import compaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
     from ottla.broker.runtime import BrokerRuntime
 
 GROUP, TRANSACTION = "group", "transaction"
+REBALANCE_TIMEOUT_MS = 10_000
+SHORT_MEMBERSHIP_SECONDS = 0.3
+FENCING_TIMEOUT_MS = 60_000
 
 
 def coordinator_partition(runtime: BrokerRuntime, key: str, kind: str) -> tuple[str, int]:
@@ -133,6 +146,59 @@ def expire_member(runtime: BrokerRuntime, group_id: str, member_id: str | None =
                     expired |= shard.timers.fire(("session", group_id, member))
     if not expired:
         raise KeyError(f"no member {member_id or ''} in group {group_id}")
+
+
+def start_rebalance(cluster: BrokerRuntime, group_id: str) -> None:
+    """Start a rebalance of a group, as when a member joins and leaves again; no effect on an empty group."""
+    for node in cluster.nodes.values():
+        for shard in node.groups.shards():
+            group = shard.groups.get(group_id)
+            if isinstance(group, ClassicGroup):
+                if group.members and group.can_rebalance:
+                    shard.execute(("rebalance", group_id), partial(prepare_rebalance, shard, group))
+            elif isinstance(group, ConsumerGroup) and group.members:
+                _join_for_a_moment(cluster, node, group)
+
+
+def _join_for_a_moment(cluster: BrokerRuntime, node: Broker, group: ConsumerGroup) -> None:
+    """Add a member with the subscription of the others, and let it leave after the next heartbeats."""
+    topics = sorted({topic for member in group.members.values() for topic in member.subscribed_topic_names})
+    member_id = str(Uuid(cluster.world.random.bytes(16)))
+    context = RequestContext(version=1, client_id="rebalance")
+
+    def heartbeat(epoch: int) -> None:
+        node.groups.consumer_group_heartbeat(
+            context,
+            ConsumerGroupHeartbeatRequest(
+                group_id=group.group_id,
+                member_id=member_id,
+                member_epoch=epoch,
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+                subscribed_topic_names=topics,
+                topic_partitions=[],
+            ),
+        )
+
+    heartbeat(JOIN_EPOCH)
+    cluster.world.clock.call_later(SHORT_MEMBERSHIP_SECONDS, heartbeat, LEAVE_GROUP_EPOCH)
+
+
+def fence_producer(cluster: BrokerRuntime, transactional_id: str) -> None:
+    """Initialize another producer with this transactional id: the earlier one is fenced, its transaction aborted."""
+    node = cluster.nodes[find_coordinator(cluster, transactional_id, TRANSACTION)]
+    node.transactions.init_producer_id(transactional_id, FENCING_TIMEOUT_MS)
+
+
+def recreate_topic(cluster: BrokerRuntime, name: str) -> None:
+    """Delete a topic and create it again, empty, with its partitions, replication factor and configs."""
+    topic = cluster.image.topic(name)
+    if topic is None:
+        raise KeyError(f"there is no topic {name}")
+    partitions = len(topic.partitions)
+    replicas = len(cluster.partitions[name, 0].state.replicas)
+    configs = dict(cluster.image.config(ConfigResourceType.TOPIC, name))
+    cluster.change(delete_topics(cluster.image, [DeleteTopicState(name=name)])[1])
+    cluster.create_topic(name, partitions, replicas, configs)
 
 
 def delete_everything(runtime: BrokerRuntime) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.run import RunningCluster
     from ottla.testing.control.matching import Api
     from ottla.testing.control.requests import ReceivedRequest
+    from ottla.testing.control.run_history import RunHistory
     from ottla.world.clock import VirtualClock
     from ottla.world.world import World
 
@@ -45,6 +46,7 @@ class ControlledCluster(StateReader, FaultInjector):
         self._rules: Rules | None = None
         self._disk: FaultyDisk | None = None
         self._recent = RecentEvents()
+        self._history: RunHistory | None = None
 
     def prepare(self, world: World) -> None:
         """Replace disk and node clocks of a world by controllable ones, before a cluster is started in it."""
@@ -98,6 +100,21 @@ class ControlledCluster(StateReader, FaultInjector):
         cluster_changes.delete_everything(runtime)
         self._create_topics(runtime)
         self._recent.clear()
+        self._history = None
+
+    def history(self) -> RunHistory:
+        """Return what happened to the records since the start or the last reset, for checks.
+
+        history = cluster.history()
+        ...
+        history.processed("orders", 0, message.offset())   # called by the application under test
+        assert not history.violations()
+        """
+        if self._history is None:
+            from ottla.testing.control.run_history import RunHistory
+
+            self._history = RunHistory(self)
+        return self._history
 
     # Rules and time
 

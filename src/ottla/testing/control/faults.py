@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.broker.nodes.membership import move_leader
@@ -65,6 +66,15 @@ class FaultInjector:
         """Stop and start a node."""
         self.stop_node(node)
         self.start_node(node)
+
+    def restart_node_soon(self, node: int) -> None:
+        """Start the restart of a node and return at once; to be called on the cluster's own thread."""
+
+        async def restart() -> None:
+            await self._stop_node(node)
+            await self._start_node(node)
+
+        self._restarting = asyncio.ensure_future(restart())
 
     def add_node(self, port: int = 0) -> int:
         """Add a node, which leads no partition yet, and return its id; port 0 takes a free port."""

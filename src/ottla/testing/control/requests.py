@@ -58,9 +58,12 @@ class ReceivedRequests:
         self._max_requests = max_requests
         self._max_bytes = max_bytes
         self._bytes = 0
+        self.total = 0
+        """The number of requests received, discarded ones included."""
 
     def add(self, received: ReceivedRequest) -> None:
         """Append a request, and discard the oldest ones beyond the limits."""
+        self.total += 1
         self._requests.append(received)
         self._bytes += len(received.frame)
         while len(self._requests) > self._max_requests or (self._bytes > self._max_bytes and len(self._requests) > 1):

@@ -1,0 +1,125 @@
+"""The HTML report of explorations: one self-contained page with findings, timelines and tables."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ottla.testing.control.report import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERDICTS = ("passed", "reported", "failed", "not reached")
+LANE_WIDTH, ROW_HEIGHT, LEFT = 190, 24, 110
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6573; --line: #d8dde4; --paper: #ffffff; --tint: #f4f6f8;
+  --bad: #b3261e; --good: #1a7f4b; --warn: #8a5a00; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e5e9ef; --soft: #9aa5b3; --line: #333c48; --paper: #14181e;
+  --tint: #1c222a; --bad: #ff8a80; --good: #63d29b; --warn: #f2bf63; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 72rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-top: 1px solid var(--line);
+  padding-top: 1rem }
+pre, code { font: 13px/1.45 ui-monospace, monospace } pre { background: var(--tint); padding: .8rem; overflow-x: auto;
+  border-radius: 6px; white-space: pre-wrap }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100% }
+th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line) }
+td.n { text-align: right } .bad { color: var(--bad); font-weight: 600 } .good { color: var(--good) }
+.note { color: var(--soft) } svg text { font: 12px ui-monospace, monospace; fill: var(--ink) }
+svg .lane { stroke: var(--line) } svg .fault { fill: var(--bad); font-weight: 600 } svg .time { fill: var(--soft) }
+.scroll { overflow-x: auto }
+"""
+
+
+def html_report(results: Sequence[dict[str, Any]]) -> str:
+    """Return the page for results in the form of `Result.to_json`."""
+    failed = sum(len(result["findings"]) for result in results)
+    runs = sum(result["runs"] for result in results)
+    head = f"{failed} failure{'' if failed == 1 else 's'} in {len(results)} explored tests, {runs} runs"
+    body = "".join(_result(result) for result in results)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Kafka fault exploration</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body><h1>Kafka fault exploration</h1>"
+        f'<p class="{"bad" if failed else "good"}">{escape(head)}</p>{body}</body></html>'
+    )
+
+
+def _result(result: dict[str, Any]) -> str:
+    parts = [f"<h2>{escape(result['name'])}</h2>"]
+    if result["problem"]:
+        parts.append(f'<p class="bad">Not explored: {escape(result["problem"])}</p>')
+    else:
+        left = f", {result['left_out']} schedules left out by the budget" if result["left_out"] else ""
+        parts.append(
+            f"<p>{result['runs']} runs in {result['seconds']:.1f} s; {result['points']} requests of "
+            f"{result['kinds_of_points']} kinds in the clean run{left}.</p>"
+        )
+    parts += [f'<p class="note">{escape(note)}</p>' for note in dict.fromkeys(result["notes"])]
+    parts += [_finding(finding) for finding in result["findings"]]
+    if result["table"]:
+        parts.append(_table(result["table"]))
+    return "".join(parts)
+
+
+def _finding(finding: dict[str, Any]) -> str:
+    faults = "".join(f"<li>{escape(text)}</li>" for text in finding["faults"]) or "<li>no fault</li>"
+    kind = "deterministic" if finding["failures"] == finding["runs"] else "flaky"
+    checks = "".join(f'<p class="bad">{escape(text)}</p>' for text in finding["violations"])
+    replay = finding.get("replay", "")
+    again = f"<p>Run it again:</p><pre>{escape(replay)}</pre>" if replay else ""
+    return (
+        f'<h3 class="bad">It fails when</h3><ul>{faults}</ul>'
+        f"<p>{finding['failures']} of {finding['runs']} runs failed ({kind}).</p>"
+        f"<pre>{escape(finding['message'])}</pre>{checks}{_timeline(finding['timeline'])}{again}"
+    )
+
+
+def _timeline(entries: Sequence[dict[str, Any]]) -> str:
+    """Return the timeline as a picture: one lane for each client, requests to the right, faults marked."""
+    if not entries:
+        return ""
+    lanes = list(dict.fromkeys(entry["client_id"] or "broker" for entry in entries if not entry["fault"])) or ["broker"]
+    height = ROW_HEIGHT * (len(entries) + 2)
+    width = LEFT + LANE_WIDTH * len(lanes) + 640
+    shapes = []
+    for index, lane in enumerate(lanes):
+        x = LEFT + LANE_WIDTH * index
+        shapes.append(f'<line class="lane" x1="{x}" y1="{ROW_HEIGHT}" x2="{x}" y2="{height}"/>')
+        shapes.append(f'<text x="{x}" y="14">{escape(lane[:24])}</text>')
+    for row, entry in enumerate(entries, 2):
+        y = ROW_HEIGHT * row
+        shapes.append(f'<text class="time" x="0" y="{y}">{format_time(entry["time_ms"])[11:]}</text>')
+        if entry["fault"]:
+            shapes.append(f'<text class="fault" x="{LEFT}" y="{y}">&#9889; {escape(entry["text"])}</text>')
+            continue
+        x = LEFT + LANE_WIDTH * lanes.index(entry["client_id"] or "broker")
+        words = " ".join(entry["text"].split())
+        shapes.append(f'<circle cx="{x}" cy="{y - 4}" r="3" fill="currentColor"/>')
+        shapes.append(f'<text x="{x + 10}" y="{y}">{escape(words[:110])}</text>')
+    picture = "".join(shapes)
+    return (
+        '<details open><summary>Requests and responses around the fault</summary><div class="scroll">'
+        f'<svg width="{width}" height="{height + 10}" role="img" aria-label="timeline">{picture}</svg></div></details>'
+    )
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        counts[row["role"], row["api"], row["fault"]][row["verdict"]] += row["runs"]
+    heads = "".join(f"<th>{escape(name)}</th>" for name in ("role", "API", "fault", *VERDICTS))
+    lines = []
+    for key, verdicts in sorted(counts.items()):
+        cells = "".join(f"<td>{escape(value)}</td>" for value in key)
+        for verdict in VERDICTS:
+            mark = ' class="n bad"' if verdict == "failed" and verdicts[verdict] else ' class="n"'
+            cells += f"<td{mark}>{verdicts[verdict] or ''}</td>"
+        lines.append(f"<tr>{cells}</tr>")
+    body = "".join(lines)
+    return (
+        f'<details><summary>What was explored</summary><div class="scroll"><table><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div></details>"
+    )
