@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ottla.client.auth import Security
+    from ottla.client.connection import Dial
     from ottla.protocol.schema import Message
 
 R = TypeVar("R", bound="Message")
@@ -68,7 +69,7 @@ class _Metadata:
 
 
 class Client:
-    """Connections to the brokers of a cluster, for one thread.
+    """Connections to the brokers of a cluster, for one thread; `dial` opens their sockets in place of TCP and TLS.
 
     >>> with Client("localhost:9092") as client:  # doctest: +SKIP
     ...     for topic in client.topics():
@@ -82,6 +83,7 @@ class Client:
         client_id: str = "ottla",
         timeout: float = 30.0,
         security: Security | None = None,
+        dial: Dial | None = None,
     ) -> None:
         listed = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
         self._bootstrap = [parse_address(address) for address in listed if address.strip()]
@@ -90,6 +92,7 @@ class Client:
         self._client_id = client_id
         self._timeout = timeout
         self._security = security
+        self._dial = dial
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._metadata = _Metadata()
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -374,7 +377,7 @@ class Client:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = BrokerConnection(
-                *address, client_id=self._client_id, timeout=self._timeout, security=self._security
+                *address, client_id=self._client_id, timeout=self._timeout, security=self._security, dial=self._dial
             )
         return connection
 

@@ -17,7 +17,12 @@ from ottla.protocol.messages.k36_sasl_authenticate import SaslAuthenticateReques
 from ottla.security.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.protocol.schema import Message
+
+    Dial = Callable[[str, int, float], socket.socket]
+    """Open a socket to a host and port within a timeout in seconds; raise OSError if that fails."""
 
 R = TypeVar("R", bound="Message")
 LENGTH = Struct(">i")
@@ -32,7 +37,7 @@ class ConnectionFailedError(Exception):
 
 
 class BrokerConnection:
-    """One socket to one broker; requests are sent one at a time."""
+    """One socket to one broker; requests are sent one at a time. `dial` opens the socket in place of TCP and TLS."""
 
     def __init__(
         self,
@@ -42,12 +47,14 @@ class BrokerConnection:
         client_id: str = SOFTWARE,
         timeout: float = 30.0,
         security: Security | None = None,
+        dial: Dial | None = None,
     ) -> None:
         self.host = host
         self.port = port
         self.client_id = client_id
         self._timeout = timeout
         self._security = security or Security()
+        self._dial = dial or self._dial_tcp
         self._socket: socket.socket | None = None
         self._correlation_id = 0
         self._versions: dict[int, range] = {}
@@ -114,11 +121,7 @@ class BrokerConnection:
                 self._log_in()
             return
         try:
-            raw = socket.create_connection((self.host, self.port), timeout=self._timeout)
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            context = self._security.context()
-            if context is not None:
-                raw = context.wrap_socket(raw, server_hostname=self.host)
+            raw = self._dial(self.host, self.port, self._timeout)
         except OSError as error:
             raise ConnectionFailedError(f"cannot connect to {self.address}: {error.strerror or error}") from error
         self._socket = raw
@@ -128,6 +131,12 @@ class BrokerConnection:
         except BaseException:
             self.close()
             raise
+
+    def _dial_tcp(self, host: str, port: int, timeout: float) -> socket.socket:
+        raw = socket.create_connection((host, port), timeout=timeout)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = self._security.context()
+        return raw if context is None else context.wrap_socket(raw, server_hostname=host)
 
     def _log_in(self) -> None:
         """Authenticate a new connection, or re-authenticate before the session ends (KIP-368)."""

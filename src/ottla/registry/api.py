@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
 from ottla import __version__
 from ottla.registry import errors, subjects
+from ottla.registry.access import Right
 from ottla.registry.errors import RegistryError
-from ottla.registry.records import Reference
-from ottla.registry.service import SchemaRequest, parse_version
+from ottla.registry.requests import body_of, flag, id_of, id_subject_of, page, schema_request_of, subject_of
+from ottla.registry.service import parse_version
 from ottla.schemas.types import SCHEMA_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
+    from ottla.registry.access import RegistryAccess
+    from ottla.registry.change import Change
     from ottla.registry.records import SchemaVersion
-    from ottla.registry.service import Change, RegistryService
+    from ottla.registry.service import Readable, RegistryService, SchemaRequest
+
+    Handler = Callable[[Request], Awaitable[Any]]
+
+log = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 ACCEPTED: Final = frozenset(
@@ -34,62 +43,138 @@ ACCEPTED: Final = frozenset(
         "",
     }
 )
-DEFAULT_LIMIT: Final = 20_000
+CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="schema registry"'}
 
 
 class RegistryApi:
-    """Turns requests into calls of the service; `write` appends the records of a change and returns its result."""
+    """Turns requests into calls of the service.
+
+    `write` appends the records of a change and returns its result. `access` has the users and their rights; None admits
+    everyone.
+    """
 
     def __init__(
-        self, service: RegistryService, write: Callable[[Callable[[], Change]], Awaitable[Any]], cluster_id: str
+        self,
+        service: RegistryService,
+        write: Callable[[Callable[[], Change]], Awaitable[Any]],
+        cluster_id: str,
+        access: RegistryAccess | None = None,
     ) -> None:
         self._service = service
         self._cluster = cluster_id
         self._write = write
+        self._access = access
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes, those below `/contexts/CONTEXT` included."""
-        table: list[tuple[str, str, Callable[[Request], Awaitable[Any]]]] = [
-            ("GET", "/subjects", self._subjects),
-            ("POST", "/subjects/{subject}", self._lookup),
-            ("DELETE", "/subjects/{subject}", self._delete_subject),
-            ("GET", "/subjects/{subject}/versions", self._versions),
-            ("POST", "/subjects/{subject}/versions", self._register),
-            ("GET", "/subjects/{subject}/versions/{version}", self._version),
-            ("DELETE", "/subjects/{subject}/versions/{version}", self._delete_version),
-            ("GET", "/subjects/{subject}/versions/{version}/schema", self._version_schema),
-            ("GET", "/subjects/{subject}/versions/{version}/referencedby", self._referenced_by),
-            ("GET", "/subjects/{subject}/metadata", self._latest_with_metadata),
-            ("GET", "/schemas", self._schemas),
-            ("GET", "/schemas/types", self._types),
-            ("GET", "/schemas/ids/{id}", self._by_id),
-            ("GET", "/schemas/ids/{id}/schema", self._by_id_schema),
-            ("GET", "/schemas/ids/{id}/subjects", self._by_id_subjects),
-            ("GET", "/schemas/ids/{id}/versions", self._by_id_versions),
-            ("GET", "/schemas/guids/{guid}", self._by_guid),
-            ("GET", "/schemas/guids/{guid}/ids", self._by_guid_ids),
-            ("POST", "/compatibility/subjects/{subject}/versions", self._check_all),
-            ("POST", "/compatibility/subjects/{subject}/versions/{version}", self._check_one),
-            ("GET", "/config", self._config),
-            ("PUT", "/config", self._set_config),
-            ("DELETE", "/config", self._delete_config),
-            ("GET", "/config/{subject}", self._config),
-            ("PUT", "/config/{subject}", self._set_config),
-            ("DELETE", "/config/{subject}", self._delete_config),
-            ("GET", "/mode", self._mode),
-            ("PUT", "/mode", self._set_mode),
-            ("DELETE", "/mode", self._delete_mode),
-            ("GET", "/mode/{subject}", self._mode),
-            ("PUT", "/mode/{subject}", self._set_mode),
-            ("DELETE", "/mode/{subject}", self._delete_mode),
+        read, write, admin = Right.READ, Right.WRITE, Right.ADMIN
+        # Routes without a right, and those that list, check rights themselves or are open to every user.
+        table: list[tuple[str, str, Handler, Right | None]] = [
+            ("GET", "/subjects", self._subjects, None),
+            ("POST", "/subjects/{subject}", self._lookup, read),
+            ("DELETE", "/subjects/{subject}", self._delete_subject, admin),
+            ("GET", "/subjects/{subject}/versions", self._versions, read),
+            ("POST", "/subjects/{subject}/versions", self._register, write),
+            ("GET", "/subjects/{subject}/versions/{version}", self._version, read),
+            ("DELETE", "/subjects/{subject}/versions/{version}", self._delete_version, admin),
+            ("GET", "/subjects/{subject}/versions/{version}/schema", self._version_schema, read),
+            ("GET", "/subjects/{subject}/versions/{version}/referencedby", self._referenced_by, read),
+            ("GET", "/subjects/{subject}/metadata", self._latest_with_metadata, read),
+            ("GET", "/schemas", self._schemas, None),
+            ("GET", "/schemas/types", self._types, None),
+            ("GET", "/schemas/ids/{id}", self._by_id, None),
+            ("GET", "/schemas/ids/{id}/schema", self._by_id_schema, None),
+            ("GET", "/schemas/ids/{id}/subjects", self._by_id_subjects, None),
+            ("GET", "/schemas/ids/{id}/versions", self._by_id_versions, None),
+            ("GET", "/schemas/guids/{guid}", self._by_guid, None),
+            ("GET", "/schemas/guids/{guid}/ids", self._by_guid_ids, None),
+            ("POST", "/compatibility/subjects/{subject}/versions", self._check_all, read),
+            ("POST", "/compatibility/subjects/{subject}/versions/{version}", self._check_one, read),
+            ("GET", "/config", self._config, None),
+            ("PUT", "/config", self._set_config, admin),
+            ("DELETE", "/config", self._delete_config, admin),
+            ("GET", "/config/{subject}", self._config, read),
+            ("PUT", "/config/{subject}", self._set_config, admin),
+            ("DELETE", "/config/{subject}", self._delete_config, admin),
+            ("GET", "/mode", self._mode, None),
+            ("PUT", "/mode", self._set_mode, admin),
+            ("DELETE", "/mode", self._delete_mode, admin),
+            ("GET", "/mode/{subject}", self._mode, read),
+            ("PUT", "/mode/{subject}", self._set_mode, admin),
+            ("DELETE", "/mode/{subject}", self._delete_mode, admin),
         ]
-        top = [("GET", "/", self._root), ("GET", "/contexts", self._contexts)]
-        top += [("GET", "/v1/metadata/id", self._cluster_id), ("GET", "/v1/metadata/version", self._server_version)]
-        by_path: dict[str, dict[str, Callable[[Request], Awaitable[Any]]]] = {}
+        top: list[tuple[str, str, Handler, Right | None]] = [
+            ("GET", "/", self._root, None),
+            ("POST", "/", self._root, None),
+            ("GET", "/contexts", self._contexts, None),
+            ("DELETE", "/contexts/{context}", self._delete_context, admin),
+            ("GET", "/v1/metadata/id", self._cluster_id, None),
+            ("GET", "/v1/metadata/version", self._server_version, None),
+            ("GET", "/v1/metadata/deployment", self._deployment, None),
+        ]
+        by_path: dict[str, dict[str, tuple[Handler, Right | None]]] = {}
         for prefix, entries in (("", top), ("", table), ("/contexts/{context}", table)):
-            for method, path, handler in entries:
-                by_path.setdefault(prefix + path, {})[method] = handler
-        return [Route(path, _endpoint(handlers), methods=[*handlers]) for path, handlers in by_path.items()]
+            for method, path, handler, right in entries:
+                by_path.setdefault(prefix + path, {})[method] = handler, right
+        return [Route(path, self._endpoint(handlers), methods=[*handlers]) for path, handlers in by_path.items()]
+
+    def _endpoint(self, handlers: dict[str, tuple[Handler, Right | None]]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            handler, right = handlers["GET" if request.method == "HEAD" else request.method]
+            try:
+                self._authorize(request, right)
+                kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if request.method in ("POST", "PUT") and kind not in ACCEPTED:
+                    raise RegistryError(415, "HTTP 415 Unsupported Media Type")
+                answer = await handler(request)
+            except RegistryError as error:
+                return refusal(error)
+            except HTTPException:
+                raise
+            except Exception:
+                # Starlette would answer with plain text, which clients of a registry cannot read.
+                log.exception("%s %s failed", request.method, request.url.path)
+                return refusal(RegistryError(500, "Internal Server Error"))
+            return answer if isinstance(answer, Response) else _json(answer)
+
+        return endpoint
+
+    # Rights
+
+    def _authorize(self, request: Request, right: Right | None) -> None:
+        """Authenticate the user and check the right that the route requires."""
+        if self._access is None:
+            return
+        user = self._access.user_of(request.headers.get("authorization", ""))
+        if user is None:
+            raise errors.unauthorized()
+        request.state.user = user
+        if right is not None:
+            self._require(request, right, self._subject(request))
+
+    def _require(self, request: Request, right: Right, subject: str) -> None:
+        if self._access is not None and not self._access.may(request.state.user, right, subject):
+            raise errors.denied(right.name, subject)
+
+    def _readable(self, request: Request) -> Readable:
+        """Return a function that tells whether the user may read a subject."""
+        access = self._access
+        if access is None:
+            return lambda subject: True
+        user = request.state.user
+        return lambda subject: access.may(user, Right.READ, subject)
+
+    def _subject(self, request: Request) -> str:
+        """Return the subject of a path; below `/subjects` the one that an alias leads to."""
+        subject = subject_of(request)
+        return self._service.resolve_alias(subject) if "/subjects/" in request.url.path else subject
+
+    async def _schema_request(self, request: Request) -> SchemaRequest:
+        body = await schema_request_of(request)
+        context = subjects.split(self._subject(request))[0]
+        for reference in body.references:
+            self._require(request, Right.READ, subjects.in_context(context, reference.subject))
+        return body
 
     # Subjects
 
@@ -98,36 +183,40 @@ class RegistryApi:
         if "context" in request.path_params:
             prefix = subjects.in_context(request.path_params["context"], request.query_params.get("subjectPrefix", ""))
         names = self._service.subjects(
-            prefix, deleted=_flag(request, "deleted"), deleted_only=_flag(request, "deletedOnly")
+            prefix, deleted=flag(request, "deleted"), deleted_only=flag(request, "deletedOnly")
         )
-        return _page(request, names)
+        return page(request, list(filter(self._readable(request), names)))
 
     async def _versions(self, request: Request) -> Any:
         numbers = self._service.versions(
-            _subject(request), deleted=_flag(request, "deleted"), deleted_only=_flag(request, "deletedOnly")
+            self._subject(request), deleted=flag(request, "deleted"), deleted_only=flag(request, "deletedOnly")
         )
-        return _page(request, numbers)
+        return page(request, numbers)
 
     async def _lookup(self, request: Request) -> Any:
-        body = await _schema_request(request)
+        body = await self._schema_request(request)
         version = self._service.lookup(
-            _subject(request), body, normalize=_flag(request, "normalize"), deleted=_flag(request, "deleted")
+            self._subject(request), body, normalize=flag(request, "normalize"), deleted=flag(request, "deleted")
         )
         return self._shown(request, version)
 
     async def _register(self, request: Request) -> Any:
-        subject, body, normalize = _subject(request), await _schema_request(request), _flag(request, "normalize")
+        subject, body, normalize = (
+            self._subject(request),
+            await self._schema_request(request),
+            flag(request, "normalize"),
+        )
         version = await self._write(lambda: self._service.register(subject, body, normalize=normalize))
         shown = self._shown(request, version)
         shown.pop("subject")
         return shown
 
     async def _delete_subject(self, request: Request) -> Any:
-        subject, permanent = _subject(request), _flag(request, "permanent")
+        subject, permanent = self._subject(request), flag(request, "permanent")
         return await self._write(lambda: self._service.delete_subject(subject, permanent=permanent))
 
     async def _delete_version(self, request: Request) -> Any:
-        subject, permanent = _subject(request), _flag(request, "permanent")
+        subject, permanent = self._subject(request), flag(request, "permanent")
         number = parse_version(request.path_params["version"])
         return await self._write(lambda: self._service.delete_version(subject, number, permanent=permanent))
 
@@ -138,66 +227,88 @@ class RegistryApi:
         return self._text(request, self._requested_version(request))
 
     async def _referenced_by(self, request: Request) -> Any:
-        return self._service.referenced_by(_subject(request), parse_version(request.path_params["version"]))
+        ids = self._service.referenced_by(
+            self._subject(request),
+            parse_version(request.path_params["version"]),
+            deleted=flag(request, "deleted"),
+            readable=self._readable(request),
+        )
+        return page(request, ids)
 
     async def _latest_with_metadata(self, request: Request) -> Any:
         names, values = request.query_params.getlist("key"), request.query_params.getlist("value")
         required = dict(zip(names, values, strict=False))
-        for version in reversed(self._service.state.active(_subject(request), deleted=_flag(request, "deleted"))):
+        subject = self._subject(request)
+        versions = self._service.state.active(subject, deleted=flag(request, "deleted"))
+        if not versions:
+            raise errors.subject_not_found(subject)
+        for version in reversed(versions):
             properties = (version.metadata or {}).get("properties") or {}
             if all(properties.get(name) == value for name, value in required.items()):
                 return self._shown(request, version)
-        raise errors.subject_not_found(_subject(request))
+        raise errors.schema_not_found()
 
     def _requested_version(self, request: Request) -> SchemaVersion:
         number = parse_version(request.path_params["version"])
-        return self._service.version(_subject(request), number, deleted=_flag(request, "deleted"))
+        return self._service.version(self._subject(request), number, deleted=flag(request, "deleted"))
 
     # Schemas
 
     async def _schemas(self, request: Request) -> Any:
         prefix = request.query_params.get("subjectPrefix", subjects.WILDCARD)
-        deleted, latest = _flag(request, "deleted"), _flag(request, "latestOnly")
-        selected = []
-        for subject in self._service.subjects(prefix, deleted=deleted):
+        if "context" in request.path_params:
+            prefix = subjects.in_context(request.path_params["context"], request.query_params.get("subjectPrefix", ""))
+        deleted, latest = flag(request, "deleted"), flag(request, "latestOnly")
+        selected: list[SchemaVersion] = []
+        for subject in filter(self._readable(request), self._service.subjects(prefix, deleted=deleted)):
             versions = self._service.state.active(subject, deleted=deleted)
             selected += versions[-1:] if latest else versions
-        return [self._shown(request, version) for version in _page(request, selected)]
+        return [self._shown(request, version) for version in page(request, selected)]
 
     async def _types(self, request: Request) -> Any:
         return list(SCHEMA_TYPES)
 
+    def _version_of_id(self, request: Request) -> SchemaVersion:
+        subject = self._service.resolve_alias(id_subject_of(request))
+        return self._service.by_id(id_of(request), subject, self._readable(request))
+
     async def _by_id(self, request: Request) -> Any:
-        version = self._service.by_id(_id(request), _id_subject(request))
+        version = self._version_of_id(request)
         shown = self._shown(request, version)
         for name in ("id", "subject", "version"):
             shown.pop(name)
         if request.query_params.get("subject") is not None:
             shown |= {"subject": version.subject, "version": version.version}
-        if _flag(request, "fetchMaxId"):
-            shown["maxId"] = self._service.state.next_id(_id_subject(request)) - 1
+        if flag(request, "fetchMaxId"):
+            shown["maxId"] = self._service.state.next_id(id_subject_of(request)) - 1
         return shown
 
     async def _by_id_schema(self, request: Request) -> Any:
-        return self._text(request, self._service.by_id(_id(request), _id_subject(request)))
+        return self._text(request, self._version_of_id(request))
+
+    def _uses_of_id(self, request: Request) -> list[dict[str, Any]]:
+        return self._service.versions_of_id(
+            id_of(request),
+            self._service.resolve_alias(id_subject_of(request)),
+            deleted=flag(request, "deleted"),
+            readable=self._readable(request),
+        )
 
     async def _by_id_subjects(self, request: Request) -> Any:
-        uses = self._service.versions_of_id(_id(request), _id_subject(request), deleted=_flag(request, "deleted"))
-        return _page(request, sorted({entry["subject"] for entry in uses}))
+        return page(request, sorted({entry["subject"] for entry in self._uses_of_id(request)}))
 
     async def _by_id_versions(self, request: Request) -> Any:
-        uses = self._service.versions_of_id(_id(request), _id_subject(request), deleted=_flag(request, "deleted"))
-        return _page(request, uses)
+        return page(request, self._uses_of_id(request))
 
     async def _by_guid(self, request: Request) -> Any:
-        version, _ = self._service.by_guid(request.path_params["guid"])
+        version, _ = self._service.by_guid(request.path_params["guid"], self._readable(request))
         shown = self._shown(request, version)
         for name in ("id", "subject", "version"):
             shown.pop(name)
         return shown
 
     async def _by_guid_ids(self, request: Request) -> Any:
-        return self._service.by_guid(request.path_params["guid"])[1]
+        return self._service.by_guid(request.path_params["guid"], self._readable(request))[1]
 
     # Compatibility, configs, modes
 
@@ -208,9 +319,9 @@ class RegistryApi:
         return await self._check(request, parse_version(request.path_params["version"]))
 
     async def _check(self, request: Request, number: int | None) -> Any:
-        body, verbose = await _schema_request(request), _flag(request, "verbose")
+        body, verbose = await self._schema_request(request), flag(request, "verbose")
         try:
-            problems = self._service.check(_subject(request), body, number, normalize=_flag(request, "normalize"))
+            problems = self._service.check(self._subject(request), body, number, normalize=flag(request, "normalize"))
         except RegistryError as error:
             if error.code != 42201 or not verbose:
                 raise
@@ -218,26 +329,29 @@ class RegistryApi:
         return {"is_compatible": not problems, **({"messages": problems} if verbose else {})}
 
     async def _config(self, request: Request) -> Any:
-        return self._service.config(_subject(request), default_to_global=_flag(request, "defaultToGlobal"))
+        return self._service.settings.config(self._subject(request), default_to_global=flag(request, "defaultToGlobal"))
 
     async def _set_config(self, request: Request) -> Any:
-        subject, body = _subject(request), await _body(request)
-        return await self._write(lambda: self._service.set_config(subject, body))
+        subject, body = self._subject(request), await body_of(request)
+        return await self._write(lambda: self._service.settings.set_config(subject, body))
 
     async def _delete_config(self, request: Request) -> Any:
-        subject = _subject(request)
-        return await self._write(lambda: self._service.delete_config(subject))
+        subject = self._subject(request)
+        return await self._write(lambda: self._service.settings.delete_config(subject))
 
     async def _mode(self, request: Request) -> Any:
-        return {"mode": self._service.mode(_subject(request), default_to_global=_flag(request, "defaultToGlobal"))}
+        subject = self._subject(request)
+        return {"mode": self._service.settings.mode(subject, default_to_global=flag(request, "defaultToGlobal"))}
 
     async def _set_mode(self, request: Request) -> Any:
-        subject, body, force = _subject(request), await _body(request), _flag(request, "force")
-        return {"mode": await self._write(lambda: self._service.set_mode(subject, body.get("mode"), force=force))}
+        subject, body, force = self._subject(request), await body_of(request), flag(request, "force")
+        return {
+            "mode": await self._write(lambda: self._service.settings.set_mode(subject, body.get("mode"), force=force))
+        }
 
     async def _delete_mode(self, request: Request) -> Any:
-        subject = _subject(request)
-        return {"mode": await self._write(lambda: self._service.delete_mode(subject))}
+        subject, recursive = self._subject(request), flag(request, "recursive")
+        return {"mode": await self._write(lambda: self._service.settings.delete_mode(subject, recursive=recursive))}
 
     # The registry itself
 
@@ -245,7 +359,17 @@ class RegistryApi:
         return {}
 
     async def _contexts(self, request: Request) -> Any:
-        return _page(request, self._service.state.contexts())
+        prefix, readable = request.query_params.get("contextPrefix", ""), self._readable(request)
+        names = [name for name in self._service.state.contexts() if name.startswith(prefix)]
+        if self._access is not None:
+            seen = {subjects.split(subject)[0] for subject in filter(readable, self._service.state.versions)}
+            names = [name for name in names if name in seen or name == subjects.DEFAULT_CONTEXT]
+        return page(request, names)
+
+    async def _delete_context(self, request: Request) -> Any:
+        context = request.path_params["context"]
+        await self._write(lambda: self._service.delete_context(context))
+        return Response(status_code=204)
 
     async def _cluster_id(self, request: Request) -> Any:
         clusters = {"kafka-cluster": self._cluster, "schema-registry-cluster": "schema-registry"}
@@ -253,6 +377,9 @@ class RegistryApi:
 
     async def _server_version(self, request: Request) -> Any:
         return {"version": "8.0.0", "commitId": f"ottla {__version__}"}
+
+    async def _deployment(self, request: Request) -> Any:
+        return {"attributes": []}
 
     def _text(self, request: Request, version: SchemaVersion) -> Response:
         text = self._service.formatted(version, request.query_params.get("format", ""))
@@ -280,102 +407,19 @@ class RegistryApi:
         return shown
 
 
-def _endpoint(handlers: dict[str, Callable[[Request], Awaitable[Any]]]) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        try:
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if request.method in ("POST", "PUT") and kind not in ACCEPTED:
-                raise RegistryError(415, "HTTP 415 Unsupported Media Type")
-            method = "GET" if request.method == "HEAD" else request.method
-            answer = await handlers[method](request)
-        except RegistryError as error:
-            answer = _json({"error_code": error.code, "message": error.message}, error.status)
-        return answer if isinstance(answer, Response) else _json(answer)
-
-    return endpoint
+def refusal(error: RegistryError) -> Response:
+    """Return the response of a refused request."""
+    body = {"error_code": error.code, "message": error.message}
+    return _json(body, error.status, CHALLENGE if error.status == 401 else None)
 
 
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value, separators=(",", ":")), status_code=status, media_type=CONTENT_TYPE)
+def refuse(problem: HTTPException) -> Response:
+    """Return the response of a request that no route accepts: an unknown path, a wrong Host, a body too large."""
+    standard = problem.status_code in (404, 405)
+    message = f"HTTP {problem.status_code} {problem.detail}" if standard else problem.detail
+    return _json({"error_code": problem.status_code, "message": message}, problem.status_code, problem.headers)
 
 
-def _subject(request: Request) -> str:
-    subject = request.path_params.get("subject", "")
-    context = request.path_params.get("context")
-    if context is not None:
-        return subjects.in_context(context, subject)
-    return "" if subject in ("__GLOBAL", ":.:") else subjects.normalize(subject)
-
-
-def _id_subject(request: Request) -> str:
-    subject = request.query_params.get("subject", "")
-    context = request.path_params.get("context")
-    return subjects.in_context(context, subject) if context is not None else subjects.normalize(subject)
-
-
-def _id(request: Request) -> int:
-    text = request.path_params["id"]
-    if not (text.isascii() and text.lstrip("-").isdigit() and len(text) < 12):
-        raise RegistryError(404, "HTTP 404 Not Found")
-    return int(text)
-
-
-def _flag(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "").lower() == "true"
-
-
-def _page(request: Request, entries: list[Any]) -> list[Any]:
-    def number(name: str, default: int) -> int:
-        text = request.query_params.get(name, "")
-        if not text:
-            return default
-        if not (text.isascii() and text.lstrip("-").isdigit()):
-            raise RegistryError(404, "HTTP 404 Not Found")
-        return int(text)
-
-    offset, limit = max(0, number("offset", 0)), number("limit", -1)
-    return entries[offset : offset + (limit if limit >= 0 else DEFAULT_LIMIT)]
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    data = await request.body()
-    try:
-        tree = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise RegistryError(400, f"Unexpected body: {error}" if data else "The request has no body") from None
-    if not isinstance(tree, dict):
-        raise RegistryError(400, "Cannot deserialize the body: it must be a JSON object")
-    return tree
-
-
-async def _schema_request(request: Request) -> SchemaRequest:
-    tree = await _body(request)
-    schema = tree.get("schema")
-    if not isinstance(schema, str):
-        raise errors.invalid_schema("Empty schema" if schema is None else '"schema" must be a string')
-    for name, kinds in (("schemaType", str), ("metadata", dict), ("ruleSet", dict), ("version", int), ("id", int)):
-        if tree.get(name) is not None and (not isinstance(tree[name], kinds) or isinstance(tree[name], bool)):
-            raise RegistryError(400, f'Cannot deserialize the body: "{name}" has a wrong type')
-    return SchemaRequest(
-        (tree.get("schemaType") or "AVRO").upper(),
-        schema,
-        _references(tree.get("references")),
-        tree.get("metadata"),
-        tree.get("ruleSet"),
-        tree.get("version") or 0,
-        -1 if tree.get("id") is None else tree["id"],
-    )
-
-
-def _references(value: Any) -> tuple[Reference, ...]:
-    if value is None:
-        return ()
-    try:
-        references = tuple(Reference(entry["name"], entry["subject"], int(entry["version"])) for entry in value)
-    except (TypeError, KeyError, ValueError):
-        raise RegistryError(
-            400, 'Cannot deserialize the body: "references" is a list of {"name", "subject", "version"}'
-        ) from None
-    if not all(isinstance(entry.name, str) and isinstance(entry.subject, str) for entry in references):
-        raise RegistryError(400, 'Cannot deserialize the body: names and subjects of "references" are strings')
-    return references
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    content = json.dumps(value, separators=(",", ":"))
+    return Response(content, status_code=status, headers=dict(headers or {}), media_type=CONTENT_TYPE)

@@ -114,6 +114,36 @@ def invalid_subject(subject: str) -> RegistryError:
     return RegistryError(42208, f"The specified subject '{subject}' is not a valid.")
 
 
+def schema_too_large(message: str) -> RegistryError:
+    """Return 42209."""
+    return RegistryError(42209, message)
+
+
+def invalid_rule_set(message: str) -> RegistryError:
+    """Return 42210."""
+    return RegistryError(42210, message)
+
+
+def context_not_empty(context: str) -> RegistryError:
+    """Return 42211."""
+    return RegistryError(42211, f"The specified context '{context}' is not empty.")
+
+
+def unauthorized() -> RegistryError:
+    """Return 401: the request has no valid user and password."""
+    return RegistryError(401, "Unauthorized")
+
+
+def denied(right: str, subject: str) -> RegistryError:
+    """Return 40301: the user lacks a right on a subject."""
+    return RegistryError(40301, f"User is denied operation {right.capitalize()} on Subject: {subject or '*'}")
+
+
+def timed_out() -> RegistryError:
+    """Return 50002: a write was not read back in time."""
+    return RegistryError(50002, "Register operation timed out: the topic _schemas cannot be read")
+
+
 def store_failed(message: str) -> RegistryError:
     """Return 50001: the topic cannot be read or written."""
     return RegistryError(50001, message)

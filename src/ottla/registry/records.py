@@ -9,7 +9,10 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ottla.registry.metadata import hash_metadata, hash_rule_set
+
 SCHEMAS_TOPIC: Final = "_schemas"
+DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,18 @@ class SchemaVersion:
     rule_set: dict[str, Any] | None = None
     deleted: bool = False
     timestamp: int = field(default=0, compare=False)
+    _digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def digest(self) -> bytes:
         """Return the MD5 that identifies the schema with its references, metadata and rules."""
-        return schema_digest(self.schema, self.references, self.metadata, self.rule_set)
+        if self._digest is None:
+            self._digest = schema_digest(self.schema, self.references, self.metadata, self.rule_set)
+        return self._digest
+
+    def set_digest(self, digest: bytes) -> None:
+        """Use the MD5 that a record states, which identifies the schema for every registry on the topic."""
+        self._digest = digest
 
     @property
     def guid(self) -> str:
@@ -78,13 +88,10 @@ def schema_digest(
         digest.update(reference.name.encode() + reference.subject.encode() + reference.version.to_bytes(4, "big"))
     if metadata is not None:
         digest.update(b"\1")
-        for name, tags in sorted((metadata.get("tags") or {}).items()):
-            digest.update(name.encode() + "".join(tags).encode())
-        for name, text in sorted((metadata.get("properties") or {}).items()):
-            digest.update(name.encode() + str(text).encode())
-        digest.update("".join(metadata.get("sensitive") or ()).encode())
+        hash_metadata(metadata, digest.update)
     if rule_set is not None:
-        digest.update(b"\1" + _dump(rule_set))
+        digest.update(b"\1")
+        hash_rule_set(rule_set, digest.update)
     return digest.digest()
 
 
@@ -101,10 +108,14 @@ def subject_key(keytype: str, subject: str | None) -> bytes:
     return _dump({**tree, "magic": 0})
 
 
+def context_key(context: str) -> bytes:
+    """Return the key of a CONTEXT record."""
+    return _dump({"keytype": "CONTEXT", "tenant": "default", "context": context, "magic": 0})
+
+
 def context_record(context: str) -> tuple[bytes, bytes]:
     """Return the record that makes a context known."""
-    value = {"tenant": "default", "context": context}
-    return _dump({"keytype": "CONTEXT", **value, "magic": 0}), _dump(value)
+    return context_key(context), _dump({"tenant": "default", "context": context})
 
 
 def noop_key() -> bytes:
@@ -131,7 +142,7 @@ def decode_version(tree: dict[str, Any], timestamp: int) -> SchemaVersion:
         Reference(str(entry["name"]), str(entry["subject"]), int(entry["version"]))
         for entry in tree.get("references") or ()
     )
-    return SchemaVersion(
+    version = SchemaVersion(
         str(tree["subject"]),
         int(tree["version"]),
         int(tree["id"]),
@@ -143,6 +154,12 @@ def decode_version(tree: dict[str, Any], timestamp: int) -> SchemaVersion:
         bool(tree.get("deleted", False)),
         timestamp,
     )
+    if isinstance(tree.get("md5"), str):
+        digest = base64.b64decode(tree["md5"], validate=True)
+        if len(digest) != DIGEST_BYTES:
+            raise ValueError(f"an MD5 of {len(digest)} bytes")
+        version.set_digest(digest)
+    return version
 
 
 def _dump(tree: Any) -> bytes:

@@ -57,7 +57,7 @@ class SchemasTopic:
         self._connect = connect
         self._client = connect()
         self._producer: Producer | None = None
-        self._appended_end = 0
+        self._appended_end: int | None = None
         self._stopping = threading.Event()
         self._follower: threading.Thread | None = None
 
@@ -97,6 +97,7 @@ class SchemasTopic:
     def append(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
         """Append records in one transaction and return the offset after the last; FencedError if another wrote."""
         assert self._producer is not None, "take_over comes first"
+        self._appended_end = None
         try:
             for key, value in records:
                 self._producer.send(self.name, key, value, partition=0)
@@ -109,10 +110,12 @@ class SchemasTopic:
         except ConnectionFailedError:
             self._producer = None
             raise
-        return self._appended_end
+        # A retry that the broker answers as a duplicate may have no offset: all that is committed includes it.
+        return self.end() if self._appended_end is None else self._appended_end
 
     def _appended(self, delivered: Delivered) -> None:
-        self._appended_end = delivered.base_offset + delivered.records
+        known = delivered.base_offset >= 0
+        self._appended_end = delivered.base_offset + delivered.records if known else None
 
     def read_all(self) -> tuple[list[TopicRecord], int]:
         """Return all committed records, and the offset that following starts from."""

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.connection import ConnectionFailedError
-from ottla.protocol.errors import KafkaError
-from ottla.registry.errors import store_failed
+from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.registry.errors import schema_too_large, store_failed, timed_out
 from ottla.registry.schemas_topic import FencedError, SchemasTopic
 from ottla.registry.service import RegistryService
 from ottla.registry.state import RegistryState
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.client.client import Client
+    from ottla.registry.access import RegistryAccess
+    from ottla.registry.change import Change
     from ottla.registry.schemas_topic import TopicRecord
-    from ottla.registry.service import Change
     from ottla.server.web_options import WebOptions
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 START_SECONDS: Final = 120.0
 WRITE_SECONDS: Final = 60.0
 WRITE_ATTEMPTS: Final = 10
+TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class RegistryServer:
@@ -36,12 +38,16 @@ class RegistryServer:
         with RegistryServer(lambda: Client("localhost:9092"), WebOptions("127.0.0.1", 8081)) as registry:
             print(registry.url)
 
-    `connect` makes a client; the registry uses two, one of them on a thread that follows the topic.
+    `connect` makes a client; the registry uses two, one of them on a thread that follows the topic. `access` has the
+    users and their rights; None admits everyone.
     """
 
-    def __init__(self, connect: Callable[[], Client], options: WebOptions) -> None:
+    def __init__(
+        self, connect: Callable[[], Client], options: WebOptions, access: RegistryAccess | None = None
+    ) -> None:
         self._connect = connect
         self._options = options
+        self._access = access
         self.state = RegistryState()
         self.service = RegistryService(self.state)
         self.url = ""
@@ -92,7 +98,7 @@ class RegistryServer:
             ready.set()
 
     async def _serve(self, ready: threading.Event) -> None:
-        from ottla.registry.api import RegistryApi
+        from ottla.registry.api import RegistryApi, refuse
 
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -107,7 +113,7 @@ class RegistryServer:
             self._replay(records)
             cluster_id = await self._call(lambda: topic.cluster_id)
             topic.follow(self._position, self._deliver)
-            await web.serve(RegistryApi(self.service, self.write, cluster_id).routes())
+            await web.serve(RegistryApi(self.service, self.write, cluster_id, self._access).routes(), refuse)
             ready.set()
             await self._stop.wait()
         finally:
@@ -155,7 +161,11 @@ class RegistryServer:
                             continue
                     return change.result()
             except TimeoutError:
-                raise store_failed("Register operation timed out: the topic _schemas cannot be read") from None
-            except (KafkaError, ConnectionFailedError, OSError) as error:
+                raise timed_out() from None
+            except KafkaError as error:
+                if error.code in TOO_LARGE:
+                    raise schema_too_large("Write failed because schema is too large") from error
+                raise store_failed(f"The topic _schemas cannot be written: {error}") from error
+            except (ConnectionFailedError, OSError) as error:
                 raise store_failed(f"The topic _schemas cannot be written: {error}") from error
         raise store_failed("Another registry keeps writing to the topic _schemas")

@@ -12,14 +12,24 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.registry import errors, subjects
+from ottla.registry.change import Change
+from ottla.registry.metadata import (
+    merge_metadata,
+    merge_rule_sets,
+    stated_version,
+    with_version,
+    without_version,
+)
 from ottla.registry.records import (
     Reference,
     SchemaVersion,
+    context_key,
     context_record,
     encode_value,
     schema_key,
     subject_key,
 )
+from ottla.registry.settings import RegistrySettings
 from ottla.schemas.schema import InvalidSchemaError
 from ottla.schemas.types import SCHEMA_TYPES, Compatibility, incompatibilities, parse_schema
 
@@ -29,12 +39,10 @@ if TYPE_CHECKING:
     from ottla.registry.state import RegistryState
     from ottla.schemas.schema import Schema
 
-MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
+    Readable = Callable[[str], bool]
+    """Whether the user may read a subject."""
+
 LATEST: Final = -1
-_CONFIG_FIELDS: Final = (
-    "alias", "normalize", "validateFields", "validateRules", "compatibilityLevel", "compatibilityPolicy",
-    "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
-)  # fmt: skip
 MAX_REFERENCE_DEPTH: Final = 50
 
 
@@ -51,12 +59,8 @@ class SchemaRequest:
     id: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Records to append, and how to make the response once they are replayed."""
-
-    records: list[tuple[bytes, bytes | None]]
-    result: Callable[[], Any]
+def _everything(subject: str) -> bool:
+    return True
 
 
 def parse_version(text: str) -> int:
@@ -74,7 +78,7 @@ class RegistryService:
 
     def __init__(self, state: RegistryState, default_compatibility: str = "BACKWARD") -> None:
         self.state = state
-        self._default = {"compatibilityLevel": default_compatibility}
+        self.settings = RegistrySettings(state, default_compatibility)
         self._parse = lru_cache(maxsize=1000)(parse_schema_with)
 
     # Subjects and versions
@@ -111,19 +115,24 @@ class RegistryService:
                 return version
         raise errors.version_not_found(number) if versions else errors.subject_not_found(subject)
 
-    def by_id(self, schema_id: int, subject: str = "") -> SchemaVersion:
-        """Return a version with an id, in the context of a subject."""
-        holders = self.state.holders(subject, schema_id)
+    def by_id(self, schema_id: int, subject: str = "", readable: Readable = _everything) -> SchemaVersion:
+        """Return a version with an id, in the context of a subject, of a subject that may be read."""
+        holders = self._readable_holders(schema_id, subject, readable)
         if not holders and subject and subjects.split(subject)[0] == subjects.DEFAULT_CONTEXT:
             for context in self.state.contexts():
-                holders = holders or self.state.holders(f":{context}:", schema_id)
+                holders = holders or self._readable_holders(schema_id, f":{context}:", readable)
         if not holders:
             raise errors.schema_not_found(schema_id)
         return min(holders, key=lambda version: (version.subject != subject, version.deleted, version.subject))
 
-    def versions_of_id(self, schema_id: int, subject: str, *, deleted: bool) -> list[dict[str, Any]]:
+    def _readable_holders(self, schema_id: int, subject: str, readable: Readable) -> list[SchemaVersion]:
+        return [version for version in self.state.holders(subject, schema_id) if readable(version.subject)]
+
+    def versions_of_id(
+        self, schema_id: int, subject: str, *, deleted: bool, readable: Readable = _everything
+    ) -> list[dict[str, Any]]:
         """List the subjects and versions with an id."""
-        holders = self.state.holders(subject, schema_id)
+        holders = self._readable_holders(schema_id, subject, readable)
         if not holders:
             raise errors.schema_not_found(schema_id)
         return [
@@ -132,7 +141,7 @@ class RegistryService:
             if deleted or not version.deleted
         ]
 
-    def by_guid(self, guid: str) -> tuple[SchemaVersion, list[dict[str, Any]]]:
+    def by_guid(self, guid: str, readable: Readable = _everything) -> tuple[SchemaVersion, list[dict[str, Any]]]:
         """Return a version with a guid, and the contexts and ids of that guid."""
         import uuid
 
@@ -140,58 +149,111 @@ class RegistryService:
             digest = uuid.UUID(guid).bytes
         except ValueError:
             raise errors.schema_not_found(guid) from None
-        uses = list(self.state.with_digest(digest))
+        uses = [
+            (context, schema_id)
+            for context, schema_id in self.state.with_digest(digest)
+            if self._readable_holders(schema_id, f":{context}:", readable)
+        ]
         if not uses:
             raise errors.schema_not_found(guid)
         context, schema_id = uses[0]
         ids = [{"context": name, "id": number} for name, number in uses]
-        return self.by_id(schema_id, f":{context}:" if context != subjects.DEFAULT_CONTEXT else ""), ids
+        return self.by_id(schema_id, "" if context == subjects.DEFAULT_CONTEXT else f":{context}:", readable), ids
 
-    def referenced_by(self, subject: str, number: int) -> list[int]:
+    def resolve_alias(self, subject: str) -> str:
+        """Return the subject that the config `alias` of a subject names, else the subject itself."""
+        alias = self.state.configs.get(subject, {}).get("alias") if subject else None
+        return subject if not alias else subjects.in_context(subjects.split(subject)[0], str(alias))
+
+    def referenced_by(
+        self, subject: str, number: int, *, deleted: bool = False, readable: Readable = _everything
+    ) -> list[int]:
         """List the ids of schemas that refer to a version."""
-        version = self.version(subject, number)
-        referrers = self.state.referrers(subject, version.version, deleted=False)
-        return sorted({referrer.id for referrer in referrers})
+        version = self.version(subject, number, deleted=deleted)
+        referrers = self.state.referrers(subject, version.version, deleted=deleted)
+        return sorted({referrer.id for referrer in referrers if readable(referrer.subject)})
 
     def formatted(self, version: SchemaVersion, format_: str) -> str:
-        """Return a version's text in a format: empty, or `resolved`."""
-        if format_ == "resolved":
-            return self._parsed(version).resolved()
-        return version.schema
+        """Return a version's text in a format: empty, or one that its type has; 422 for others."""
+        if not format_:
+            return version.schema
+        try:
+            return self._parsed(version).formatted(format_)
+        except ValueError as error:
+            raise errors.invalid_schema(str(error)) from None
 
     # Lookup, registration, compatibility
 
     def lookup(self, subject: str, request: SchemaRequest, *, normalize: bool, deleted: bool) -> SchemaVersion:
         """Return the version of a subject that has a schema."""
-        if not self.state.active(subject, deleted=deleted):
+        versions = self.state.active(subject, deleted=deleted)
+        if not versions:
             raise errors.subject_not_found(subject)
         canonical = self._canonical(subject, request, normalize=normalize)
-        for version in reversed(self.state.active(subject, deleted=deleted)):
-            if version.type == request.type and version.digest == canonical.digest:
-                return version
-        schema = self._parsed(canonical)
-        for version in reversed(self.state.active(subject, deleted=deleted)):
-            if version.type == request.type and self._parsed(version).resolved() == schema.resolved():
-                same = request.metadata is None or request.metadata == version.metadata
-                if same and (not request.references or request.references == version.references):
-                    return version
-        raise errors.schema_not_found()
+        populated = self._populated(subject, request, self.state.active(subject)[-1:], None)
+        match = self._same(canonical, versions)
+        if match is None and populated != request:
+            match = self._same(self._canonical(subject, populated, normalize=normalize), versions)
+        if match is None:
+            raise errors.schema_not_found()
+        return match
+
+    def _same(self, version: SchemaVersion, versions: list[SchemaVersion]) -> SchemaVersion | None:
+        """Return the newest version with the same schema, written with or without its references resolved."""
+        candidates = [candidate for candidate in reversed(versions) if candidate.type == version.type]
+        for candidate in candidates:
+            if candidate.digest == version.digest:
+                return candidate
+        schema = self._parsed(version)
+        for candidate in candidates:
+            if not _may_look_up(version, candidate):
+                continue
+            if candidate.schema == version.schema or self._parsed(candidate).resolved() == schema.resolved():
+                return candidate
+        return None
+
+    def _populated(
+        self, subject: str, request: SchemaRequest, previous: list[SchemaVersion], version: int | None
+    ) -> SchemaRequest:
+        """Return a request with the metadata and rules that configs and the previous version add.
+
+        A request without schema takes the previous one. `version` is the number that the schema will get.
+        """
+        config = self.settings.config_in_scope(subject)
+        metadata, rule_set = request.metadata, request.rule_set
+        if previous:
+            last = previous[-1]
+            if not request.schema.strip():
+                request = replace(request, schema=last.schema, type=last.type, references=last.references)
+            metadata = last.metadata if metadata is None else metadata
+            rule_set = last.rule_set if rule_set is None else rule_set
+        metadata = merge_metadata(config.get("defaultMetadata"), metadata)
+        metadata = merge_metadata(metadata, config.get("overrideMetadata"))
+        rule_set = merge_rule_sets(config.get("defaultRuleSet"), rule_set)
+        rule_set = merge_rule_sets(rule_set, config.get("overrideRuleSet"))
+        if version is not None and (request.version != 0 or stated_version(metadata) is not None):
+            metadata = with_version(metadata, version)
+        return replace(request, metadata=metadata, rule_set=rule_set)
 
     def register(self, subject: str, request: SchemaRequest, *, normalize: bool) -> Change:
         """Register a schema under a subject; a schema that is there already keeps its id and version."""
         if not subjects.is_valid(subject):
             raise errors.invalid_subject(subject)
-        mode = self.mode_in_scope(subject)
+        mode = self.settings.mode_in_scope(subject)
         self._check_register_mode(subject, request, mode)
         importing = mode in ("IMPORT", "FORWARD")
+        active = self.state.active(subject)
+        every = self.state.active(subject, deleted=True)
+        following = every[-1].version + 1 if every else 1
+        if not importing:
+            request = self._populated(subject, request, active, following)
         version = self._canonical(subject, request, normalize=normalize)
         known = self.state.id_of(subject, version.digest)
-        active = self.state.active(subject)
         if request.version == 0:
-            for existing in reversed(active):
-                same_id = request.id < 0 or request.id == existing.id
-                if existing.digest == version.digest and existing.type == version.type and same_id:
-                    return _unchanged(existing)
+            candidates = [existing for existing in active if request.id in (-1, existing.id)]
+            existing = self._same(version, candidates)
+            if existing is not None:
+                return _unchanged(existing)
         if not importing:
             problems = self._incompatibilities(subject, version, active)
             if problems:
@@ -199,8 +261,6 @@ class RegistryService:
                     f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
                     f"details: [{', '.join(problems)}]"
                 )
-        every = self.state.active(subject, deleted=True)
-        following = every[-1].version + 1 if every else 1
         if request.version > 0 and request.version != following and not importing:
             raise errors.invalid_schema("Version is not one more than previous version")
         version.version = request.version if request.version > 0 else following
@@ -248,7 +308,7 @@ class RegistryService:
         return self._incompatibilities(subject, self._canonical(subject, request, normalize=normalize), versions)
 
     def _incompatibilities(self, subject: str, version: SchemaVersion, existing: list[SchemaVersion]) -> list[str]:
-        config = self.config_in_scope(subject)
+        config = self.settings.config_in_scope(subject)
         level = Compatibility(config["compatibilityLevel"])
         if level is Compatibility.NONE:
             return []
@@ -258,7 +318,7 @@ class RegistryService:
             existing = [candidate for candidate in existing if _property(candidate, group) == value]
         schema = self._parsed(version)
         earlier = ((candidate.version, self._parsed(candidate)) for candidate in reversed(existing))
-        problems = incompatibilities(schema, earlier, level)
+        problems = incompatibilities(schema, earlier, level, lenient=config.get("compatibilityPolicy") == "LENIENT")
         if problems:
             validate = "true" if config.get("validateFields") else "false"
             problems.append(f"{{validateFields: '{validate}', compatibility: '{level.value}'}}")
@@ -274,7 +334,7 @@ class RegistryService:
         )
         try:
             schema = self._parsed(draft)
-            if normalize or self.config_in_scope(subject).get("normalize"):
+            if normalize or self.settings.config_in_scope(subject).get("normalize"):
                 schema = schema.normalized()
                 draft = replace(draft, references=tuple(sorted(set(draft.references), key=lambda entry: entry.name)))
             return replace(draft, schema=schema.canonical())
@@ -312,7 +372,7 @@ class RegistryService:
         version = self.version(subject, number, deleted=True)
         if version.deleted and not permanent:
             raise errors.version_soft_deleted(subject, version.version)
-        self._check_writable(subject)
+        self.settings.check_writable(subject)
         if self.state.referrers(subject, version.version, deleted=permanent):
             raise errors.reference_exists(subject, version.version)
         if permanent and not version.deleted:
@@ -325,7 +385,7 @@ class RegistryService:
 
     def delete_subject(self, subject: str, *, permanent: bool) -> Change:
         """Delete all versions of a subject."""
-        self._check_writable(subject)
+        self.settings.check_writable(subject)
         every = self.state.active(subject, deleted=True)
         if not every:
             raise errors.subject_not_found(subject)
@@ -354,94 +414,33 @@ class RegistryService:
             records.append((subject_key("CONFIG", subject), None))
         return records
 
-    def _check_writable(self, subject: str) -> None:
-        if self.mode_in_scope(subject).startswith("READONLY"):
-            context = subjects.split(subject)[0]
-            raise errors.not_permitted(f"Subject {subject} in context {context} is in read-only mode")
+    # Contexts
 
-    # Configs and modes
+    def delete_context(self, context: str) -> Change:
+        """Delete a context without subjects."""
+        name = subjects.split(subjects.in_context(context, ""))[0]
+        if name not in self.state.contexts():
+            raise errors.subject_not_found(f":{name}:")
+        if name == subjects.DEFAULT_CONTEXT or any(subjects.split(entry)[0] == name for entry in self.state.versions):
+            raise errors.context_not_empty(f":{name}:")
+        return Change([(context_key(name), None)], lambda: None)
 
-    def config(self, subject: str, *, default_to_global: bool = False) -> dict[str, Any]:
-        """Return the config of a subject, or the global one."""
-        if not subject or default_to_global:
-            return self.config_in_scope(subject)
-        if subject not in self.state.configs:
-            raise errors.config_not_found(subject)
-        return _config(self.state.configs[subject])
 
-    def config_in_scope(self, subject: str) -> dict[str, Any]:
-        """Return the effective config of a subject."""
-        context = subjects.split(subject)[0]
-        for name in (subject, f":{context}:"):
-            if name and name in self.state.configs and "compatibilityLevel" in self.state.configs[name]:
-                return {**self._default, **_config(self.state.configs[name])}
-        return {**self._default, **_config(self.state.configs.get("", {}))}
+def _may_look_up(version: SchemaVersion, existing: SchemaVersion) -> bool:
+    """Return whether references, metadata and rules of a request allow it to name an existing version.
 
-    def set_config(self, subject: str, body: dict[str, Any]) -> Change:
-        """Change a config; fields that are left out keep their values."""
-        level = body.get("compatibility")
-        if level is not None and (not isinstance(level, str) or level.upper() not in Compatibility.__members__):
-            raise errors.invalid_compatibility()
-        self._check_writable(subject)
-        value = dict(self.state.configs.get(subject, {}))
-        if subject:
-            value["subject"] = subject
-        for name in _CONFIG_FIELDS:
-            if name in body:
-                value[name] = body[name]
-        if level is not None:
-            value["compatibilityLevel"] = level.upper()
-        shown = {
-            "compatibility" if name == "compatibilityLevel" else name: entry for name, entry in _config(value).items()
-        }
-        return Change([(subject_key("CONFIG", subject), encode_value(value))], lambda: shown)
-
-    def delete_config(self, subject: str) -> Change:
-        """Delete a config; return its old value."""
-        old = self.config(subject) if subject else self.config_in_scope("")
-        self._check_writable(subject)
-        return Change([(subject_key("CONFIG", subject), None)], lambda: old)
-
-    def mode(self, subject: str, *, default_to_global: bool = False) -> str:
-        """Return the mode of a subject, or the global one."""
-        if not subject or default_to_global:
-            return self.mode_in_scope(subject)
-        if subject not in self.state.modes:
-            raise errors.mode_not_found(subject)
-        return self.state.modes[subject]
-
-    def mode_in_scope(self, subject: str) -> str:
-        """Return the effective mode of a subject."""
-        modes = self.state.modes
-        if modes.get("") == "READONLY_OVERRIDE":
-            return "READONLY_OVERRIDE"
-        for name in (subject, f":{subjects.split(subject)[0]}:", ""):
-            if name in modes:
-                return modes[name]
-        return "READWRITE"
-
-    def set_mode(self, subject: str, mode: object, *, force: bool) -> Change:
-        """Change a mode. IMPORT requires that no schemas exist, unless forced."""
-        if not isinstance(mode, str) or mode.upper() not in MODES:
-            raise errors.invalid_mode()
-        mode = mode.upper()
-        records: list[tuple[bytes, bytes | None]] = []
-        if mode == "IMPORT" and self.mode_in_scope(subject) != "IMPORT" and not force:
-            concerned = [name for name in self.state.versions if name == subject or not subject]
-            if any(self.state.active(name) for name in concerned):
-                raise errors.not_permitted("Cannot import since found existing subjects")
-            records += [
-                (version.key(), None) for name in concerned for version in self.state.active(name, deleted=True)
-            ]
-            records.append((subject_key("CLEAR_SUBJECT", subject), encode_value({"subject": subject or ""})))
-        value = {"subject": subject, "mode": mode} if subject else {"mode": mode}
-        records.append((subject_key("MODE", subject), encode_value(value)))
-        return Change(records, lambda: mode)
-
-    def delete_mode(self, subject: str) -> Change:
-        """Delete a mode; return its old value."""
-        old = self.mode(subject) if subject else self.mode_in_scope("")
-        return Change([(subject_key("MODE", subject), None)], lambda: old)
+    A request may omit the references (with the schema resolved) and the property `confluent:version`.
+    """
+    if version.references and version.references != existing.references:
+        return False
+    if version.rule_set != existing.rule_set:
+        return False
+    stated, existing_stated = stated_version(version.metadata), stated_version(existing.metadata)
+    if stated is not None and existing_stated is None and stated != str(existing.version):
+        return False
+    if (stated is None) == (existing_stated is None):
+        return version.metadata == existing.metadata
+    return without_version(version.metadata) == without_version(existing.metadata)
 
 
 def _unchanged(version: SchemaVersion) -> Change:
@@ -451,10 +450,6 @@ def _unchanged(version: SchemaVersion) -> Change:
 def parse_schema_with(type_: str, text: str, references: tuple[tuple[str, str], ...]) -> Schema:
     """Parse a schema; hashable arguments, so that results are cached."""
     return parse_schema(type_, text, dict(references))
-
-
-def _config(value: dict[str, Any]) -> dict[str, Any]:
-    return {name: value[name] for name in _CONFIG_FIELDS if value.get(name) is not None}
 
 
 def _property(version: SchemaVersion, name: str) -> Any:

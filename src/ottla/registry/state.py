@@ -25,6 +25,8 @@ class _Context:
     by_id: dict[int, dict[tuple[str, int], SchemaVersion]] = field(default_factory=dict)
     id_by_digest: dict[bytes, int] = field(default_factory=dict)
     largest_id: int = 0
+    listed: bool = True
+    """Cleared when the context is deleted; its ids stay taken."""
 
 
 class RegistryState:
@@ -52,10 +54,14 @@ class RegistryState:
         tree = None if value is None else decode_json(value)
         if kind == "SCHEMA":
             number = int(key["version"])
-            self._forget(subject, number)
-            if tree is not None:
-                version = decode_version(tree, timestamp)
+            version = None if tree is None else decode_version(tree, timestamp)
+            if version is not None:
                 version.subject, version.version = subject, number
+                for holder in self.holders(subject, version.id):
+                    if holder.schema != version.schema and (holder.subject, holder.version) != (subject, number):
+                        raise ValueError(f"{holder.subject} version {holder.version} has the same id {version.id}")
+            self._forget(subject, number)
+            if version is not None:
                 self._remember(version)
         elif kind == "CONFIG":
             self._set(self.configs, subject, tree)
@@ -66,13 +72,17 @@ class RegistryState:
                 if number <= int(tree["version"]):
                     version.deleted = True
         elif kind == "CLEAR_SUBJECT":
-            for name in [name for name in self.versions if name == subject or not subject]:
+            for name in [name for name in self.versions if subjects.covers(subject, name)]:
                 for number, version in list(self.versions[name].items()):
                     if version.deleted:
                         self._forget(name, number)
         elif kind == "CONTEXT" and tree is not None:
-            self._contexts.setdefault(str(tree["context"]), _Context())
-        elif kind not in ("NOOP", "ASSOC", "CONTEXT", "DELETE_SUBJECT"):
+            self._contexts.setdefault(str(tree["context"]), _Context()).listed = True
+        elif kind == "CONTEXT":
+            context = self._contexts.get(str(key.get("context")))
+            if context is not None:
+                context.listed = bool(context.by_id)
+        elif kind not in ("NOOP", "ASSOC", "DELETE_SUBJECT"):
             raise ValueError(f"unknown keytype {kind!r}")
 
     @staticmethod
@@ -84,6 +94,7 @@ class RegistryState:
 
     def _remember(self, version: SchemaVersion) -> None:
         context = self._contexts.setdefault(subjects.split(version.subject)[0], _Context())
+        context.listed = True
         self.versions.setdefault(version.subject, {})[version.version] = version
         context.by_id.setdefault(version.id, {})[version.subject, version.version] = version
         context.id_by_digest.setdefault(version.digest, version.id)
@@ -107,7 +118,7 @@ class RegistryState:
 
     def contexts(self) -> list[str]:
         """Return all contexts, the default one first."""
-        return sorted(self._contexts)
+        return sorted(name for name, context in self._contexts.items() if context.listed)
 
     def next_id(self, subject: str) -> int:
         """Return an id that no schema of the subject's context has or had."""

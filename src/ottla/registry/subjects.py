@@ -30,6 +30,18 @@ def in_context(context: str, subject: str) -> str:
     return normalize(subject) if subject.startswith(":.") or context == DEFAULT_CONTEXT else f":{context}:{subject}"
 
 
+def is_context(subject: str) -> bool:
+    """Return whether this names a whole context, as in `:.context:`."""
+    return subject.startswith(":.") and subject.endswith(":") and not split(subject)[1]
+
+
+def covers(scope: str, subject: str) -> bool:
+    """Return whether a scope includes a subject: the subject itself, its context, or everything (empty)."""
+    if not scope or scope == subject:
+        return True
+    return is_context(scope) and split(scope)[0] == split(subject)[0]
+
+
 def is_valid(subject: str) -> bool:
     """Return whether a subject may be registered."""
     _, name = split(subject)

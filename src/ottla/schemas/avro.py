@@ -166,7 +166,7 @@ class AvroSchema(Schema):
         """Return the schema with the definitions of references written out."""
         return _dump(_Writer(frozenset()).write(self.root, ""))
 
-    def differences(self, writer: Schema) -> list[str]:
+    def differences(self, writer: Schema, *, lenient: bool = False) -> list[str]:
         """Return the incompatibilities of Avro's SchemaCompatibility as Confluent words them."""
         if not isinstance(writer, AvroSchema):
             return ["Incompatible because of different schema type"]

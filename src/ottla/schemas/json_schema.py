@@ -51,7 +51,6 @@ class JsonSchema(Schema):
     """A parsed JSON schema."""
 
     type: ClassVar[str] = "JSON"
-    lenient: ClassVar[bool] = False
 
     def __init__(self, value: Any, documents: Mapping[str, Any]) -> None:
         self.value = value
@@ -81,11 +80,11 @@ class JsonSchema(Schema):
         """Return the schema; references stay, because they may be recursive."""
         return self.canonical()
 
-    def differences(self, writer: Schema) -> list[str]:
+    def differences(self, writer: Schema, *, lenient: bool = False) -> list[str]:
         """Return the incompatible differences in Confluent's words."""
         if not isinstance(writer, JsonSchema):
             return ["Incompatible because of different schema type"]
-        allowed = LENIENT if self.lenient else STRICT
+        allowed = LENIENT if lenient else STRICT
         all_differences = compare(writer.loader, self.loader, allowed)
         return [difference.message() for difference in all_differences if difference.type not in allowed]
 

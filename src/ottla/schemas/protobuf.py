@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -54,7 +55,15 @@ class ProtobufSchema(Schema):
         """Return the file; what it imports stays apart, as in Confluent's registry."""
         return self.canonical()
 
-    def differences(self, writer: Schema) -> list[str]:
+    def formatted(self, format_: str) -> str:
+        """Return the file; `serialized` is its FileDescriptorProto in base64."""
+        if format_ == "serialized":
+            return base64.b64encode(self.pool.FindFileByName("schema.proto").serialized_pb).decode()
+        if format_ == "ignore_extensions":
+            return self.canonical()
+        return super().formatted(format_)
+
+    def differences(self, writer: Schema, *, lenient: bool = False) -> list[str]:
         """Return the incompatible differences in Confluent's words."""
         if not isinstance(writer, ProtobufSchema):
             return ["Incompatible because of different schema type"]

@@ -32,8 +32,14 @@ class Schema(ABC):
     def resolved(self) -> str:
         """Return the text with all references replaced by their definitions."""
 
+    def formatted(self, format_: str) -> str:
+        """Return the text in a format that the type has; ValueError for others."""
+        if format_ == "resolved":
+            return self.resolved()
+        raise ValueError(f"Format not supported: {format_}")
+
     @abstractmethod
-    def differences(self, writer: Schema) -> list[str]:
+    def differences(self, writer: Schema, *, lenient: bool = False) -> list[str]:
         """Return the reasons why this schema cannot read data of `writer`, one message each.
 
         A message has two `%s`: the names of the reader's and of the writer's side ("new" and "old").

@@ -47,10 +47,13 @@ def parse_schema(type_: str, text: str, references: Mapping[str, str] | None = N
         raise InvalidSchemaError("the schema nests too deeply") from None
 
 
-def incompatibilities(schema: Schema, versions: Iterable[tuple[int, Schema]], level: Compatibility) -> list[str]:
+def incompatibilities(
+    schema: Schema, versions: Iterable[tuple[int, Schema]], level: Compatibility, *, lenient: bool = False
+) -> list[str]:
     """Return the reasons why a new schema is incompatible with earlier versions, newest first, at a level.
 
-    Levels that are not transitive look at the newest version only.
+    Levels that are not transitive look at the newest version only. `lenient` is Confluent's compatibility policy, which
+    JSON Schema has.
     """
     if level is Compatibility.NONE:
         return []
@@ -60,9 +63,11 @@ def incompatibilities(schema: Schema, versions: Iterable[tuple[int, Schema]], le
         messages: list[str] = []
         if level.name.startswith(("FORWARD", "FULL")):
             quoted = level.name.startswith("FORWARD")
-            messages += _worded(existing.differences(schema), version, existing, ("old", "new"), quoted=quoted)
+            reasons = existing.differences(schema, lenient=lenient)
+            messages += _worded(reasons, version, existing, ("old", "new"), quoted=quoted)
         if level.name.startswith(("BACKWARD", "FULL")):
-            messages += _worded(schema.differences(existing), version, existing, ("new", "old"), quoted=True)
+            reasons = schema.differences(existing, lenient=lenient)
+            messages += _worded(reasons, version, existing, ("new", "old"), quoted=True)
         if messages or not level.name.endswith("TRANSITIVE"):
             return messages
     return []

@@ -116,7 +116,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return a context for a listener."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, settings)
-    if not _load_key(context, settings):
+    if not load_key(context, settings):
         raise TlsError("ssl.keystore.location: a TLS listener needs a private key and a certificate")
     try:
         context.verify_mode = VERIFY[settings.client_auth.lower()]
@@ -134,7 +134,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     context.check_hostname = settings.check_hostname
     if not _load_trust(context, settings):
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    _load_key(context, settings)
+    load_key(context, settings)
     return context
 
 
@@ -153,7 +153,8 @@ def _set_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
             raise TlsError(f"ssl.cipher.suites: none of {', '.join(older)} is known to OpenSSL") from error
 
 
-def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
+    """Load private key and certificates into a context; return False if the settings name none."""
     if settings.keystore_key is not None:
         if settings.keystore_chain is None:
             raise TlsError("ssl.keystore.certificate.chain: ssl.keystore.key needs it")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import logging
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +14,7 @@ from ottla.broker.start import add_node, close_cluster, open_cluster
 from ottla.server.server import NodeServer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ottla.broker.broker import Broker
     from ottla.broker.runtime import BrokerRuntime
@@ -63,6 +66,35 @@ class RunningCluster:
         return [
             (node.node_id, endpoint) for node in self.runtime.nodes.values() for endpoint in node.endpoints.values()
         ]
+
+    def dialer(self, principal: str) -> Callable[[str, int, float], socket.socket]:
+        """Return a `dial` for a `Client` of this process: an authorized principal without TLS and login.
+
+        Call this on the event loop, and the returned function on other threads.
+        """
+        loop = asyncio.get_running_loop()
+
+        async def attach(connected: socket.socket, host: str, port: int) -> None:
+            for node_id, endpoint in self.listeners if self.cluster is not None else ():
+                if (endpoint.host or "localhost", endpoint.port) == (host, port):
+                    await self.servers[node_id].attach(connected, endpoint.listener, principal)
+                    return
+            raise ConnectionRefusedError(f"no node of this process listens on {host}:{port}")
+
+        def dial(host: str, port: int, timeout: float) -> socket.socket:
+            ours, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            try:
+                asyncio.run_coroutine_threadsafe(attach(theirs, host, port), loop).result(timeout)
+            except BaseException as error:
+                ours.close()
+                theirs.close()
+                if isinstance(error, RuntimeError | concurrent.futures.TimeoutError):
+                    raise ConnectionRefusedError("the broker's event loop does not answer") from error
+                raise
+            return ours
+
+        return dial
 
     async def start(self) -> BrokerRuntime:
         """Bind all listeners, open the data and accept clients."""

@@ -17,6 +17,7 @@ from ottla.server.frame_memory import UNLIMITED, FrameMemory
 from ottla.server.tls import TLS_PROTOCOLS, ListenerTls
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
     from ottla.broker.broker import Broker
@@ -82,6 +83,14 @@ class NodeServer:
         broker.events.emit("node.started")
         self._sweeper = self.clock.call_later(SWEEP_SECONDS, self._sweep)
 
+    async def attach(self, connected: socket.socket, listener: str, principal: str) -> None:
+        """Serve a socket of this process as an authorized client of a listener, without TLS and login."""
+        if listener not in self._listeners:
+            raise ConnectionRefusedError(f"the node does not listen on {listener}")
+        dispatcher = ListenerDispatcher(self, listener, principal)
+        dispatcher.handle = self._dispatchers[listener].handle
+        await asyncio.get_running_loop().connect_accepted_socket(partial(Connection, dispatcher), connected)
+
     def stop_listening(self) -> None:
         """Close all listeners; open connections stay."""
         for listener in self._listeners.values():
@@ -126,11 +135,18 @@ class NodeServer:
     def _queued_max_request_bytes(self) -> int:
         return UNLIMITED if self._broker is None else self._broker.config_int("queued.max.request.bytes")
 
-    def connected(self, connection: Connection, listener: str) -> Session | None:
-        """Return the session of a new connection; None if max.connections or max.connections.per.ip is reached."""
+    def connected(self, connection: Connection, listener: str, internal: str | None = None) -> Session | None:
+        """Return the session of a new connection; None if max.connections or max.connections.per.ip is reached.
+
+        `internal` is the principal of a connection from within this process, which has no limits.
+        """
         if self.dispatch is None:
             return None
         host, port = connection.peer_address
+        if internal is not None:
+            session = Session(next(self._ids), listener, "127.0.0.1", 0, mute=connection.mute, close=connection.close)
+            session.principal, session.internal = internal, True
+            return self._opened(connection, session)
         most = self.broker.config_int("max.connections")
         most_per_host = self.broker.max_connections_per_ip(host)
         if len(self.connections) >= most:
@@ -146,12 +162,16 @@ class NodeServer:
             return None
         if self.broker.quotas.active:
             self._throttle_connection(connection, host)
+        return self._opened(connection, session)
+
+    def _opened(self, connection: Connection, session: Session) -> Session:
+        host = session.host
         self.accepted += 1
         self.connections[connection] = None
         self.per_host[host] = self.per_host.get(host, 0) + 1
         if self.paused:
             connection.hold()
-        self._emit("connection.opened", connection=session.id, listener=listener, host=host, port=port)
+        self._emit("connection.opened", connection=session.id, listener=session.listener, host=host, port=session.port)
         return session
 
     def _identify_client(self, session: Session, connection: Connection) -> bool:
@@ -230,10 +250,11 @@ class NodeServer:
 class ListenerDispatcher:
     """The node for the connections of one listener; implements `connection.Dispatcher`."""
 
-    __slots__ = ("_server", "clock", "disconnected", "handle", "listener", "memory")
+    __slots__ = ("_internal", "_server", "clock", "disconnected", "handle", "listener", "memory")
 
-    def __init__(self, server: NodeServer, listener: str) -> None:
+    def __init__(self, server: NodeServer, listener: str, internal: str | None = None) -> None:
         self._server = server
+        self._internal = internal
         self.listener = listener
         self.clock = server.clock
         self.memory = server.memory
@@ -252,7 +273,7 @@ class ListenerDispatcher:
 
     def connected(self, connection: Connection) -> Session | None:
         """Return the session of a new connection, or None to refuse it."""
-        return self._server.connected(connection, self.listener)
+        return self._server.connected(connection, self.listener, self._internal)
 
 
 def _not_serving(session: Session, frame: memoryview) -> None:

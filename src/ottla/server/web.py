@@ -26,15 +26,18 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import Server
 
+from ottla.security.tls import TlsError, load_key, server_context
 from ottla.server.web_options import host_name, is_loopback
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable, Sequence
 
     from starlette.requests import Request
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from ottla.security.tls import TlsSettings
     from ottla.server.web_options import WebOptions
 
 T = TypeVar("T")
@@ -42,6 +45,7 @@ log = logging.getLogger(__name__)
 
 METRICS_PATH: Final = "/metrics"
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+RENEWAL_SECONDS: Final = 5.0
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 FORM_CONTENT_TYPES: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 """The content types that a page of another site may send without a CORS preflight ("simple" requests)."""
@@ -84,31 +88,40 @@ class WebServer:
         self._socket: socket.socket | None = None
         self._server: Server | None = None
         self._gate: AccessGate | None = None
+        self._context: ssl.SSLContext | None = None
+        self._renewal: asyncio.TimerHandle | None = None
         self.url = ""
 
     def bind(self) -> str:
         """Open the listening socket and return the URL; port 0 takes a free port. OSError if it cannot be bound."""
         host, port = self._options.host, self._options.port
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        tls = self._options.tls
+        if tls is not None:
+            self._context = server_context(tls)
+        scheme = "http" if tls is None else "https"
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=512)
         except OSError as error:
-            raise OSError(error.errno, f"cannot listen on {_url(host, port)}: {error.strerror}") from error
+            raise OSError(error.errno, f"cannot listen on {_url(scheme, host, port)}: {error.strerror}") from error
         # Connections inherit it. asyncio would set it only on sockets that name their protocol, and without it each
         # response waits for the client's delayed acknowledgement of its head: 40 ms.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.url = _url(host, self._socket.getsockname()[1])
-        if not is_loopback(host):
+        self.url = _url(scheme, host, self._socket.getsockname()[1])
+        if not is_loopback(host) and tls is None:
             log.warning("%s is reachable from other machines, unencrypted", self.url)
         return self.url
 
-    async def serve(self, routes: Sequence[BaseRoute]) -> None:
-        """Start to answer requests with these routes."""
+    async def serve(
+        self, routes: Sequence[BaseRoute], refuse: Callable[[HTTPException], Response] | None = None
+    ) -> None:
+        """Start to answer requests with these routes; `refuse` makes the responses of refused requests."""
         if self._socket is None:
             self.bind()
         assert self._socket is not None
-        app = Starlette(routes=routes, exception_handlers={HTTPException: _json_problem})
-        self._gate = AccessGate(app, self._options, self._limits)
+        refuse = refuse or _json_response
+        app = Starlette(routes=routes, exception_handlers={HTTPException: lambda _, problem: refuse(problem)})
+        self._gate = AccessGate(app, self._options, self._limits, refuse)
         limits = self._limits
 
         class Protocol(_HttpProtocol):
@@ -131,13 +144,32 @@ class WebServer:
             h11_max_incomplete_event_size=limits.head_bytes,
         )
         config.load()
+        config.ssl = self._context
+        if self._options.tls is not None:
+            self._watch_certificate(self._options.tls, self._options.tls.stamps())
         self._server = Server(config)
         self._server.lifespan = config.lifespan_class(config)
         await self._server.startup(sockets=[self._socket])
 
+    def _watch_certificate(self, tls: TlsSettings, loaded: list[tuple[str, int, int]]) -> None:
+        """Load the certificate again if its file has changed; new connections use it."""
+        stamps = tls.stamps()
+        if stamps != loaded:
+            try:
+                server_context(tls)  # a file that is half written leaves the old certificate in use
+                assert self._context is not None
+                load_key(self._context, tls)
+                log.info("%s has a new certificate", self.url)
+            except TlsError as error:
+                log.error("%s keeps its old certificate: %s", self.url, error)
+        loop = asyncio.get_running_loop()
+        self._renewal = loop.call_later(RENEWAL_SECONDS, self._watch_certificate, tls, stamps)
+
     async def stop(self) -> None:
         """Close the listener and all connections; requests in progress are answered 503."""
         server, self._server = self._server, None
+        if self._renewal is not None:
+            self._renewal.cancel()
         for listener in server.servers if server is not None else ():
             listener.close()
         if self._socket is not None:
@@ -173,8 +205,11 @@ class AccessGate:
     content types that such a page can use.
     """
 
-    def __init__(self, app: ASGIApp, options: WebOptions, limits: Limits) -> None:
+    def __init__(
+        self, app: ASGIApp, options: WebOptions, limits: Limits, refuse: Callable[[HTTPException], Response]
+    ) -> None:
         self._app = app
+        self._refuse = refuse
         self._options = options
         self._limits = limits
         self.stopping = False
@@ -194,12 +229,12 @@ class AccessGate:
             self._check(scope)
             await self._app(scope, self._bounded(receive), send_with_headers)
         except HTTPException as problem:
-            await _json_response(problem)(scope, receive, send_with_headers)
+            await self._refuse(problem)(scope, receive, send_with_headers)
         except asyncio.CancelledError:
             if not self.stopping:
                 raise
             if not started:
-                await _json_response(HTTPException(503, "the server is stopping"))(scope, receive, send)
+                await self._refuse(HTTPException(503, "the server is stopping"))(scope, receive, send)
 
     def _check(self, scope: Scope) -> None:
         """Raise HTTPException if the request is refused."""
@@ -281,18 +316,13 @@ class _Headers:
         return values[0] if len(values) == 1 else None
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(scheme: str, host: str, port: int) -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _json_response(problem: HTTPException) -> Response:
     content = json.dumps({"error": problem.detail}).encode()
     return Response(content, problem.status_code, problem.headers, "application/json")
-
-
-def _json_problem(_: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
-    return _json_response(problem)
 
 
 # HTTP/1.1

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from ipaddress import IPv4Address, IPv6Address
 
+    from ottla.security.tls import TlsSettings
     from ottla.server.web import WebServer
 
 CONTROL_TOKEN_VARIABLE: Final = "OTTLA_CONTROL_TOKEN"
@@ -20,12 +21,13 @@ PACKAGES: Final = ("starlette", "uvicorn")
 
 @dataclass(frozen=True, slots=True)
 class WebOptions:
-    """The address that an HTTP server listens on, the names that it accepts, and the token that it requires."""
+    """The address that an HTTP server listens on, the names that it accepts, the token that it requires, and TLS."""
 
     host: str = "127.0.0.1"
     port: int = 0
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    tls: TlsSettings | None = None
 
     def server(self) -> WebServer:
         """Load the HTTP stack and return a server that is not bound yet."""

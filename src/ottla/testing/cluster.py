@@ -18,7 +18,7 @@ from ottla.broker.broker import RACK_AWARE_SELECTOR
 from ottla.cluster.server_config import server_config
 from ottla.events import EventFile, Events
 from ottla.protocol.releases import find_release
-from ottla.registry.options import registry_options
+from ottla.registry.options import REGISTRY_PRINCIPAL, registry_options
 from ottla.server.run import RunningCluster
 from ottla.server.web_options import parse_web_options
 from ottla.testing.control.controlled_cluster import ControlledCluster
@@ -32,12 +32,15 @@ from ottla.world.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.client.connection import Dial
     from ottla.cluster.security.acls import Acl
     from ottla.cluster.server_config import ServerConfig
     from ottla.console.options import ConsoleOptions
     from ottla.console.server import ConsoleServer
+    from ottla.registry.access import RegistryAccess, SubjectAcl
     from ottla.registry.server import RegistryServer
     from ottla.security.dev_tls import Authority
+    from ottla.security.tls import TlsSettings
     from ottla.server.web import WebServer
     from ottla.server.web_options import WebOptions
     from ottla.testing.security import Users
@@ -90,7 +93,9 @@ class Cluster(ControlledCluster):
     - `tls=True` listens with TLS. Clients trust `ca_pem`; `authority.client(name)` creates client certificates.
     - `control` and `metrics` serve the control API and the metrics page on this port (0: a free one); see
       `control_url` and `metrics_url`.
-    - `registry` serves a schema registry: True or a port; see `registry_url`.
+    - `registry` serves a schema registry: True or a port; see `registry_url`. With `users` it requires their names and
+      passwords (basic authentication), with `acls` or `superusers` rights such as `allow("alice", "read",
+      subject="orders-value")`, and with `tls` it serves https.
     - `console` serves a web page that shows the cluster: True or a port; see `console_url`. It acts as the first
       superuser, else as the first user.
     """
@@ -112,7 +117,7 @@ class Cluster(ControlledCluster):
         events: str | None = None,
         users: Users | None = None,
         superusers: Users | Iterable[str] | None = None,
-        acls: Iterable[Acl] | None = None,
+        acls: Iterable[Acl | SubjectAcl] | None = None,
         tls: bool | Authority = False,
         allow_unsigned_tokens: bool = False,
         control: int | str | None = None,
@@ -159,10 +164,13 @@ class Cluster(ControlledCluster):
             self._web["metrics"] = parse_web_options("metrics=", str(metrics))
         self._registry_options: WebOptions | None = None
         self._registry: RegistryServer | None = None
+        self._registry_access: RegistryAccess | None = None
+        self._registry_dial: Dial | None = None
         if registry is not None and registry is not False:
-            if users or superusers or tls:
-                raise ValueError("registry= cannot be combined with users=, superusers= or tls=")
-            self._registry_options = registry_options("registry=", "0" if registry is True else str(registry))
+            self._registry_options = registry_options(
+                "registry=", "0" if registry is True else str(registry), tls=self._registry_tls()
+            )
+            self._registry_access = self._security.registry_access()
         self._console_options: ConsoleOptions | None = None
         self._console: ConsoleServer | None = None
         if console is not None and console is not False:
@@ -284,10 +292,22 @@ class Cluster(ControlledCluster):
         from ottla.client import Client
         from ottla.registry.server import RegistryServer
 
-        connect = functools.partial(Client, self.bootstrap, client_id="ottla-registry")
-        self._registry = RegistryServer(connect, self._registry_options).start()
+        connect = functools.partial(Client, self.bootstrap, client_id="ottla-registry", dial=self._registry_dial)
+        self._registry = RegistryServer(connect, self._registry_options, self._registry_access).start()
         self._urls["registry"] = self._registry.url
         self._registry_options = replace(self._registry_options, port=int(self._registry.url.rpartition(":")[2]))
+
+    def _registry_tls(self) -> TlsSettings | None:
+        if self.authority is None:
+            return None
+        from ottla.security.tls import TlsSettings
+
+        server = self.authority.server()
+        return TlsSettings(
+            keystore_type="PEM",
+            keystore_key=server.key_pem.decode(),
+            keystore_chain=server.certificate_pem.decode(),
+        )
 
     def _stop_registry(self) -> None:
         registry, self._registry = self._registry, None
@@ -378,6 +398,7 @@ class Cluster(ControlledCluster):
             self.attach(running, events)
             await self._serve_http(running, web)
             self._bootstrap = running.bootstrap
+            self._registry_dial = running.dialer(REGISTRY_PRINCIPAL)
             ready.set()
             await self._stop.wait()
             self.rules.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 
 from ottla.cluster.security.acls import (
     CLUSTER_RESOURCE_NAME,
@@ -23,6 +23,7 @@ from ottla.cluster.security.acls import (
 )
 from ottla.cluster.security.scram import MIN_ITERATIONS, SCRAM_SHA_256, SCRAM_SHA_512, credential_from_password
 from ottla.protocol.schema import Uuid
+from ottla.registry.access import RegistryAccess, SubjectAcl, check_user, subject_acl
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Message
     from ottla.security.dev_tls import Authority
 
-    AnyUser: TypeAlias = "User | tuple[str | None, str, str] | tuple[str | None, str, str, Sequence[Acl]]"
+    AnyUser: TypeAlias = "User | tuple[str | None, str, str] | tuple[str | None, str, str, Sequence[Acl | SubjectAcl]]"
     Users: TypeAlias = Mapping[str, str] | Iterable[AnyUser]
 
 SCRAM = {"SCRAM-SHA-256": SCRAM_SHA_256, "SCRAM-SHA-512": SCRAM_SHA_512}
@@ -39,6 +40,11 @@ MECHANISMS = ("PLAIN", *SCRAM)
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
+@overload
+def allow(principal: str, operation: str, *, subject: str, prefixed: bool = False) -> SubjectAcl: ...
+
+
+@overload
 def allow(
     principal: str,
     operation: str,
@@ -51,13 +57,40 @@ def allow(
     cluster: bool = False,
     prefixed: bool = False,
     host: str = "*",
-) -> Acl:
-    """Return an ACL that allows a principal (`alice` or `User:alice`) an operation on one resource."""
+) -> Acl: ...
+
+
+def allow(
+    principal: str,
+    operation: str,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    transactional_id: str | None = None,
+    user: str | None = None,
+    token: str | None = None,
+    cluster: bool = False,
+    subject: str | None = None,
+    prefixed: bool = False,
+    host: str = "*",
+) -> Acl | SubjectAcl:
+    """Return an ACL that allows a principal (`alice` or `User:alice`) an operation on one resource.
+
+    Operations on a `subject` of the schema registry are read, write and admin.
+    """
+    if subject is not None:
+        _refuse_resources(topic, group, transactional_id, user, token, cluster)
+        return subject_acl(principal, operation, subject, prefixed=prefixed)
     return _entry(
         AclPermission.ALLOW, principal, operation, topic, group, transactional_id, user, token, cluster, prefixed, host
     )
 
 
+@overload
+def deny(principal: str, operation: str, *, subject: str, prefixed: bool = False) -> SubjectAcl: ...
+
+
+@overload
 def deny(
     principal: str,
     operation: str,
@@ -70,11 +103,35 @@ def deny(
     cluster: bool = False,
     prefixed: bool = False,
     host: str = "*",
-) -> Acl:
+) -> Acl: ...
+
+
+def deny(
+    principal: str,
+    operation: str,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    transactional_id: str | None = None,
+    user: str | None = None,
+    token: str | None = None,
+    cluster: bool = False,
+    subject: str | None = None,
+    prefixed: bool = False,
+    host: str = "*",
+) -> Acl | SubjectAcl:
     """Return an ACL that denies an operation; it takes precedence over ACLs that allow it."""
+    if subject is not None:
+        _refuse_resources(topic, group, transactional_id, user, token, cluster)
+        return subject_acl(principal, operation, subject, prefixed=prefixed, denied=True)
     return _entry(
         AclPermission.DENY, principal, operation, topic, group, transactional_id, user, token, cluster, prefixed, host
     )
+
+
+def _refuse_resources(*resources: str | bool | None) -> None:
+    if any(resources):
+        raise ValueError("subject= cannot be combined with another resource")
 
 
 def _entry(
@@ -100,7 +157,7 @@ def _entry(
     ]
     given = [(kind, name) for kind, name in resources if name is not None]
     if len(given) != 1:
-        raise ValueError("name one resource: topic=, group=, transactional_id=, user=, token= or cluster=True")
+        raise ValueError("name one resource: topic=, group=, transactional_id=, user=, token=, subject=, cluster=")
     try:
         acl_operation = AclOperation[operation.upper().replace("-", "_")]
     except KeyError:
@@ -127,7 +184,7 @@ class User(NamedTuple):
     mechanism: str | None
     name: str
     password: str
-    acls: Sequence[Acl] = ()
+    acls: Sequence[Acl | SubjectAcl] = ()
 
     def __repr__(self) -> str:
         return f"User({self.mechanism}, {self.name})"
@@ -140,7 +197,7 @@ class User(NamedTuple):
 class ClusterSecurity:
     """The users, super users and ACLs of a test cluster, and the broker configs for them."""
 
-    def __init__(self, users: object, superusers: object, acls: Iterable[Acl] | None) -> None:
+    def __init__(self, users: object, superusers: object, acls: Iterable[Acl | SubjectAcl] | None) -> None:
         names, more_users = _split_superusers(superusers)
         self.users = [*_read_users(users), *more_users]
         counts = Counter(user.name for user in self.users)
@@ -150,7 +207,9 @@ class ClusterSecurity:
         self._superusers = [*names, *(user.name for user in more_users)]
         user_acls = [acl for user in self.users for acl in user.acls]
         self._authorizes = superusers is not None or acls is not None or bool(user_acls)
-        self.acls = [*(acls or ()), *user_acls]
+        entries = [*(acls or ()), *user_acls]
+        self.acls = [acl for acl in entries if isinstance(acl, Acl)]
+        self.subject_acls = [acl for acl in entries if isinstance(acl, SubjectAcl)]
 
     def listener(self, authority: Authority | None) -> str:
         """Return the security protocol for users and TLS, which is also the listener's name."""
@@ -194,6 +253,18 @@ class ClusterSecurity:
             properties["sasl.username"] = user.name
             properties["sasl.password"] = user.password
         return properties
+
+    def registry_access(self) -> RegistryAccess | None:
+        """Return the users of the schema registry, by basic authentication; None without users."""
+        if not self.users:
+            return None
+        for user in self.users:
+            check_user(user.name, user.password)
+        passwords = {user.name: user.password for user in self.users}
+        if not self._authorizes:
+            return RegistryAccess(passwords)
+        superusers = frozenset(name.removeprefix("User:") for name in self._superusers)
+        return RegistryAccess(passwords, superusers, tuple(self.subject_acls))
 
     def write(self, runtime: BrokerRuntime) -> None:
         """Write the SCRAM credentials and ACLs to the metadata log, as an administrator's requests would."""
@@ -242,7 +313,8 @@ def _check_user(user: User) -> User:
         raise ValueError(f"users: {user.mechanism!r} is not one of {', '.join(MECHANISMS)}")
     if not isinstance(user.name, str) or not user.name or not isinstance(user.password, str):
         raise ValueError("users: name and password must be strings, and the name not empty")
-    others = {acl.principal for acl in user.acls} - {f"User:{user.name}"}
+    principals = {acl.principal if isinstance(acl, Acl) else f"User:{acl.user}" for acl in user.acls}
+    others = principals - {f"User:{user.name}"}
     if others:
         raise ValueError(f"users: {user.name} has ACLs of {', '.join(sorted(others))}; pass those as acls=")
     return user

@@ -35,6 +35,15 @@ HttpHosts = Annotated[
         help="Accept HTTP requests for this host name, besides loopback names and the bound host; repeatable.",
     ),
 ]
+RegistryUsers = Annotated[
+    str | None,
+    typer.Option(
+        "--users",
+        metavar="FILE",
+        help="Admit only the users of this TOML file, with their rights by subject (see docs/registry.md).",
+        show_default=False,
+    ),
+]
 
 
 def control_options(port: str | None, token: str | None, hosts: Sequence[str] | None) -> WebOptions | None:

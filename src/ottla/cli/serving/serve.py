@@ -22,6 +22,7 @@ from ottla.cli.options.commands import add_command
 from ottla.cli.options.http import ControlPort, ControlToken, HttpHosts, control_options
 from ottla.cli.serving.dev_tls import DevTls, make_dev_tls
 from ottla.cli.terminal.output import fail, pairs, usage
+from ottla.cluster.configs.effective import listener_value
 from ottla.cluster.server_config import ServerConfig, ServerConfigError, load_server_properties, server_config
 from ottla.events import EventFile, Events, log_event
 from ottla.printable import PrintableFormatter
@@ -29,9 +30,11 @@ from ottla.protocol.errors import KafkaError
 from ottla.protocol.inspect.secrets import is_secret_config
 from ottla.protocol.releases import find_release
 from ottla.quantities import parse_size
-from ottla.registry.options import registry_options
-from ottla.security.tls import TlsError
+from ottla.registry.access import read_access
+from ottla.registry.options import REGISTRY_PRINCIPAL, registry_options
+from ottla.security.tls import TlsError, TlsSettings
 from ottla.server.run import RunningCluster, address
+from ottla.server.tls import TLS_PROTOCOLS
 from ottla.server.web_options import parse_web_options
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.disk_real import RealDisk
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.console.server import ConsoleServer
     from ottla.events import Sink
     from ottla.protocol.releases import Release
+    from ottla.registry.access import RegistryAccess
     from ottla.registry.server import RegistryServer
     from ottla.server.web import WebServer
     from ottla.server.web_options import WebOptions
@@ -158,6 +162,15 @@ def serve(
             show_default=False,
         ),
     ] = None,
+    registry_users: Annotated[
+        str | None,
+        typer.Option(
+            "--registry-users",
+            metavar="FILE",
+            help="Admit only the users of this TOML file to the schema registry, with their rights by subject.",
+            show_default=False,
+        ),
+    ] = None,
     console: Annotated[
         str | None,
         typer.Option(
@@ -210,7 +223,10 @@ def serve(
         names = http_host or []
         page = None if metrics is None else _metrics_options(metrics, names)
         kit = control_options(control, control_token, names)
-        schemas = None if registry is None else _registry_options(registry, names, configs)
+        schemas = None if registry is None else _registry_options(registry, names, configs, registry_users)
+        if registry_users is not None and registry is None:
+            raise ValueError("--registry-users requires --registry")
+        access = None if registry_users is None else read_access(registry_users)
         page_options = None if console is None else _console_options(console, names, configs)
         if virtual_time and kit is None:
             raise ValueError("--virtual-time requires --control, which advances the time")
@@ -244,6 +260,7 @@ def serve(
             limit,
             schemas,
             page_options,
+            access,
         )
         _run(_serve(options))
     except KafkaError as error:
@@ -379,6 +396,7 @@ class _ServeOptions(NamedTuple):
     memory_limit: int
     registry: WebOptions | None
     console: ConsoleOptions | None
+    registry_access: RegistryAccess | None
 
     @property
     def data(self) -> str:
@@ -488,10 +506,10 @@ async def _start_registry(running: RunningCluster, options: _ServeOptions) -> Re
     from ottla.client import Client
     from ottla.registry.server import RegistryServer
 
-    security = _client_security(options)
     assert options.registry is not None
+    bootstrap, dial = running.bootstrap, running.dialer(REGISTRY_PRINCIPAL)
     server = RegistryServer(
-        lambda: Client(running.bootstrap, client_id="ottla-registry", security=security), options.registry
+        lambda: Client(bootstrap, client_id="ottla-registry", dial=dial), options.registry, options.registry_access
     )
     return await asyncio.to_thread(server.start)
 
@@ -524,10 +542,19 @@ def _client_security(options: _ServeOptions) -> Security | None:
     )
 
 
-def _registry_options(word: str, names: Sequence[str], configs: Sequence[ServerConfig]) -> WebOptions:
-    if _has_sasl(configs):
-        raise ValueError("--registry requires listeners without SASL; start `ottla registry` with credentials instead")
-    return registry_options("--registry", word, names)
+def _registry_options(
+    word: str, names: Sequence[str], configs: Sequence[ServerConfig], users: str | None
+) -> WebOptions:
+    """Return the registry's options; it serves https if every listener of the broker has TLS."""
+    endpoints = [(endpoint, config) for config in configs for endpoint in config.listeners]
+    if users is None and any(endpoint.security_protocol.startswith("SASL") for endpoint, _ in endpoints):
+        raise ValueError("--registry requires --registry-users FILE beside SASL listeners, whose users have to log in")
+    tls = None
+    if all(endpoint.security_protocol in TLS_PROTOCOLS for endpoint, _ in endpoints):
+        endpoint, config = endpoints[0]
+        layers = config.layers()
+        tls = TlsSettings.read(lambda name: listener_value(layers, endpoint.listener, name))
+    return registry_options("--registry", word, names, tls=tls)
 
 
 def _console_options(word: str, names: Sequence[str], configs: Sequence[ServerConfig]) -> ConsoleOptions:
