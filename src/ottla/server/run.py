@@ -75,7 +75,7 @@ class RunningCluster:
         loop = asyncio.get_running_loop()
 
         async def attach(connected: socket.socket, host: str, port: int) -> None:
-            for node_id, endpoint in self.listeners if self.cluster is not None else ():
+            for node_id, endpoint in self.listeners if self.runtime is not None else ():
                 if (endpoint.host or "localhost", endpoint.port) == (host, port):
                     await self.servers[node_id].attach(connected, endpoint.listener, principal)
                     return
