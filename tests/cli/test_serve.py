@@ -215,7 +215,7 @@ def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: P
         (["-c", "nonsense"], "write key=value"),
         (["-c", "num.partitions=1", "-c", "num.partitions=2"], "num.partitions is given twice"),
         (["--sync"], "--sync requires --data-dir"),
-        (["--http-host", "kafka.example"], "--http-host requires --control, --metrics or --registry"),
+        (["--http-host", "kafka.example"], "--http-host requires --console, --control, --metrics or --registry"),
         (["-l", "loud"], "use one of none, error, warn, info, debug"),
         (["--seed-topic", "t:none"], "name:partitions"),
         (["--as-version", "0.7"], "unknown release"),

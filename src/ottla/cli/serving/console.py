@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         "console",
         console,
         "ottla console -b localhost:9092",
-        "ottla console -b kafka.example:9093 --command-config client.properties --read-only",
+        "ottla console -b kafka:9093 --command-config my.properties --read-only",
     )
 
 
@@ -63,7 +63,7 @@ def console(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Serve a web page that shows what a Kafka cluster, its clients and its data are doing.
+    """Serve a web page that shows any Kafka: cluster, topics, records, groups.
 
     The printed address contains an access token, which OTTLA_CONSOLE_TOKEN sets. The page has the rights of the
     credentials that it connects with. It starts also while the cluster is away. Ctrl-C or SIGTERM stops it.

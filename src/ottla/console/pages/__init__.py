@@ -3,7 +3,9 @@
 from typing import Final
 
 from ottla.console.page import Page
-from ottla.console.pages import cluster
+from ottla.console.pages import cluster, topic, topics
 
-PAGES: Final[tuple[Page, ...]] = (cluster.page,)
+TOPIC_ROUTES: Final = topic.__name__  # its routes belong to the page of the list
+
+PAGES: Final[tuple[Page, ...]] = (cluster.page, topics.page)
 """In the order of the navigation."""

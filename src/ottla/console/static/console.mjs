@@ -110,6 +110,8 @@ document.addEventListener("input", (event) => {
   if (table) applyFilter(table);
 });
 
+document.addEventListener("change", (event) => { if ("submit" in event.target.dataset) event.target.form.requestSubmit(); });
+
 // Keyboard.
 let pending = "";
 document.addEventListener("keydown", (event) => {
