@@ -32,7 +32,7 @@ COMMANDS = {
     "analyze": Subcommand("ottla.cli.debugging.analyze", "Find out what went wrong from logs, captures and histories."),
     "cluster": Subcommand("ottla.cli.admin.cluster", "Show brokers, APIs, features, quorum and log directories."),
     "config": Subcommand("ottla.cli.admin.config", "Show and change configs of topics, brokers and groups."),
-    "console": Subcommand("ottla.cli.serving.console", "Serve a web page that shows any Kafka: cluster, topics, records, groups."),
+    "console": Subcommand("ottla.cli.serving.console", "Serve a web page for any Kafka: topics, records, groups."),
     "consume": Subcommand("ottla.cli.records.consume", "Read records of a topic."),
     "decode": Subcommand("ottla.cli.debugging.decode", "Explain Kafka frames byte by byte."),
     "export": Subcommand("ottla.cli.spark.export", "Export a topic to Parquet, Delta or Iceberg with Spark."),

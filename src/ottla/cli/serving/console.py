@@ -63,7 +63,7 @@ def console(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Serve a web page that shows any Kafka: cluster, topics, records, groups.
+    """Serve a web page for any Kafka: topics, records, groups.
 
     The printed address contains an access token, which OTTLA_CONSOLE_TOKEN sets. The page has the rights of the
     credentials that it connects with. It starts also while the cluster is away. Ctrl-C or SIGTERM stops it.

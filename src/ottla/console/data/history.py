@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 SAMPLES: Final = 900
 SERIES: Final = 5000
 RATE_SECONDS: Final = 10.0
+SPACING_SECONDS: Final = 0.5
+"""Samples that follow sooner are dropped: their rates would jump."""
 
 
 class History:
@@ -31,7 +33,7 @@ class History:
         else:
             self._series.move_to_end(key)
         now = time.time() if when is None else when
-        if not series or now > series[-1][0]:
+        if not series or now - series[-1][0] >= SPACING_SECONDS:
             series.append((now, value))
 
     def samples(self, key: Hashable) -> list[tuple[float, float]]:
