@@ -20,7 +20,7 @@ from ottla.protocol.messages.k10_find_coordinator import FindCoordinatorRequest,
 from ottla.protocol.schema import ZERO_UUID, Uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.client.auth import Security
     from ottla.client.connection import Dial
@@ -284,28 +284,34 @@ class Client:
         self, topic: str, partitions: Iterable[int], timestamp: int, *, read_committed: bool = False
     ) -> dict[int, tuple[int, int]]:
         """Return offset and timestamp in each partition at a time, at EARLIEST or at LATEST."""
-        indexes = list(partitions)
+        listed = self.list_topic_offsets({topic: partitions}, timestamp, read_committed=read_committed)
+        return {partition: found for (_, partition), found in listed.items()}
 
-        def attempt() -> dict[int, tuple[int, int]]:
-            offsets: dict[int, tuple[int, int]] = {}
-            for node, group in self.by_leader(topic, indexes).items():
+    def list_topic_offsets(
+        self, topics: Mapping[str, Iterable[int]], timestamp: int, *, read_committed: bool = False
+    ) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return offset and timestamp in partitions of several topics, with one request per leader."""
+        partitions = {topic: list(numbers) for topic, numbers in topics.items()}
+
+        def attempt() -> dict[tuple[str, int], tuple[int, int]]:
+            by_node: dict[int, list[ListOffsetsTopic]] = {}
+            for topic, numbers in partitions.items():
+                for node, group in self.by_leader(topic, numbers).items():
+                    listed = [ListOffsetsPartition(partition_index=p, timestamp=timestamp) for p in group]
+                    by_node.setdefault(node, []).append(ListOffsetsTopic(name=topic, partitions=listed))
+            offsets: dict[tuple[str, int], tuple[int, int]] = {}
+            for node, requested in by_node.items():
                 request = ListOffsetsRequest(
-                    replica_id=-1,
-                    isolation_level=1 if read_committed else 0,
-                    topics=[
-                        ListOffsetsTopic(
-                            name=topic,
-                            partitions=[ListOffsetsPartition(partition_index=p, timestamp=timestamp) for p in group],
-                        )
-                    ],
+                    replica_id=-1, isolation_level=1 if read_committed else 0, topics=requested
                 )
-                for result in self.to_node(node, request, ListOffsetsResponse).topics[0].partitions:
-                    if result.error_code:
-                        raise KafkaError(result.error_code, f"{topic}-{result.partition_index}")
-                    offsets[result.partition_index] = (result.offset, result.timestamp)
+                for answer in self.to_node(node, request, ListOffsetsResponse).topics:
+                    for result in answer.partitions:
+                        if result.error_code:
+                            raise KafkaError(result.error_code, f"{answer.name}-{result.partition_index}")
+                        offsets[answer.name, result.partition_index] = (result.offset, result.timestamp)
             return offsets
 
-        return self.retrying(attempt, topics=[topic])
+        return self.retrying(attempt, topics=list(partitions))
 
     def fetch(
         self,

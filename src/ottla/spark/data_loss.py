@@ -12,3 +12,10 @@ class DataLossError(Exception):
 def warn(source: str, message: str) -> None:
     """Print a warning to standard error, which Spark collects from its workers."""
     print(f"{source}: {message}", file=sys.stderr, flush=True)
+
+
+def report_loss(source: str, message: str, way_out: str, *, fail: bool) -> None:
+    """Raise `DataLossError` with the way out, or warn."""
+    if fail:
+        raise DataLossError(f"{message}; {way_out}")
+    warn(source, message)

@@ -9,12 +9,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import re2  # type: ignore[import-untyped]
-
+from ottla.spark.data_loss import report_loss, warn
+from ottla.spark.java_pattern import JavaPattern, PatternError
 from ottla.spark.options import OptionError
-from ottla.storage.names import TopicPartition
+from ottla.storage.names import METADATA_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ottla.spark.options import Options
 
 EARLIEST: Final = -2
@@ -30,6 +32,8 @@ RANGE_OPTIONS: Final = (
     "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
 )
+# Topics that brokers call internal; a pattern selects none of them, as in Spark's own source.
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", METADATA_TOPIC})
 _OFFSETS_EXAMPLE: Final = '{"orders": {"0": 23, "1": -2}}'
 _ASSIGN_EXAMPLE: Final = '{"orders": [0, 1]}'
 _TIMES_EXAMPLE: Final = '{"orders": {"0": 1700000000000}}'
@@ -40,8 +44,10 @@ class Selection:
     """The partitions to read: by topic, by pattern, or one by one; without any, all but internal topics."""
 
     names: tuple[str, ...] | None = None
-    pattern: str | None = None
+    pattern: JavaPattern | None = None
     partitions: dict[str, tuple[int, ...]] | None = None
+    may_lack: bool = False
+    """Whether named topics may be missing."""
 
     def topic(self, name: str, *, internal: bool = False) -> bool:
         """Return whether a topic is read."""
@@ -50,7 +56,7 @@ class Selection:
         if self.partitions is not None:
             return name in self.partitions
         if self.pattern is not None:
-            return bool(re2.fullmatch(self.pattern, name))
+            return not internal and name not in INTERNAL_TOPICS and self.pattern.finds(name)
         return not internal and not name.startswith("__")
 
     def partition(self, topic: str, partition: int) -> bool:
@@ -60,12 +66,12 @@ class Selection:
     @property
     def named(self) -> list[str]:
         """The topics that must exist because the options name them."""
-        return sorted(self.names or self.partitions or ())
+        return [] if self.may_lack else sorted(self.names or self.partitions or ())
 
 
 @dataclass(slots=True)
 class Bound:
-    """Where a read begins or ends: one default for all partitions, offsets of some, or a timestamp."""
+    """Where a read begins or ends: one default for all partitions, offsets of each, or timestamps."""
 
     default: int = LATEST
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -86,6 +92,58 @@ class Bound:
         given = [*self.offsets.items(), *self.timestamps.items()]
         return sorted({TopicPartition(topic, number) for topic, numbers in given for number in numbers})
 
+    def check_partitions(self, name: str, known: Collection[TopicPartition]) -> None:
+        """Raise `OptionError` unless JSON names exactly the partitions that are read, as Spark's own source does."""
+        named = self.partitions
+        if not named:
+            return
+        name += "ByTimestamp" if self.timestamps else ""
+        for partition in named:
+            if partition not in known:
+                raise OptionError(f"{name} names {partition}, which is not among the partitions that are read")
+        missing = sorted(set(known) - set(named))
+        if missing:
+            listed = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
+            hint = "" if self.timestamps else " (-2 is earliest, -1 latest)"
+            raise OptionError(f"{name} must name every partition that is read{hint}; it lacks {listed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The offset at which a read of one partition begins or ends; explicit if not from earliest or latest."""
+
+    offset: int
+    explicit: bool = False
+
+
+def available_range(
+    source: str,
+    partition: TopicPartition,
+    start: Edge,
+    end: Edge,
+    available: tuple[int, int],
+    *,
+    fail_on_data_loss: bool,
+) -> tuple[int, int]:
+    """Return the offsets to read, of those that a batch read requests; report those that the log does not have."""
+    first, last = start.offset, end.offset
+    if start.explicit and end.explicit and first > last:
+        raise OptionError(f"{partition} would be read from offset {first} to {last}: the end is before the start")
+    low, high = available
+    if first >= last:
+        if start.explicit and first > high:
+            warn(source, f"{partition} ends at offset {high}: nothing is read from the starting offset {first} on")
+        return first, first
+    if first < low or last > high:
+        report_loss(
+            source,
+            f"{partition} has offsets {low} to {high}, and the read requests {first} to {last}: records are gone",
+            "set failOnDataLoss=false to read what is there",
+            fail=fail_on_data_loss,
+        )
+    first = max(first, low)
+    return first, max(min(last, high), first)
+
 
 def parse_selection(options: Options, *, required: bool) -> Selection:
     """Parse subscribe, subscribePattern or assign."""
@@ -105,14 +163,10 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
             raise OptionError("subscribe names no topic; write for example orders,payments")
         return Selection(names=names)
     if given[0] == "subscribePattern":
-        quiet = re2.Options()
-        quiet.log_errors = False
         try:
-            re2.compile(value, quiet)
-        except re2.error as error:
-            why = error.args[0].decode() if isinstance(error.args[0], bytes) else error
-            raise OptionError(f"subscribePattern {value!r} is no regular expression: {why}") from None
-        return Selection(pattern=value)
+            return Selection(pattern=JavaPattern(value.strip()))
+        except PatternError as error:
+            raise OptionError(f"subscribePattern {value!r} is no regular expression of Java: {error}") from None
     chosen = _read_json("assign", value, _ASSIGN_EXAMPLE)
     partitions = {}
     for topic, numbers in chosen.items():
@@ -124,45 +178,64 @@ def parse_selection(options: Options, *, required: bool) -> Selection:
     return Selection(partitions=partitions)
 
 
-def parse_start(options: Options, *, default: int) -> Bound:
-    """Parse where a read begins."""
-    return _parse_bound(options, "starting", default)
-
-
-def parse_end(options: Options) -> Bound:
-    """Parse where a batch read ends."""
-    bound = _parse_bound(options, "ending", LATEST)
-    if bound.default == EARLIEST or any(
-        offset == EARLIEST for offsets in bound.offsets.values() for offset in offsets.values()
-    ):
-        raise OptionError("endingOffsets cannot be earliest (-2): nothing would be read; use latest or offsets")
-    start = options.integer("startingTimestamp")
-    if start is not None and bound.timestamp is not None and bound.timestamp < start:
-        raise OptionError(f"endingTimestamp {bound.timestamp} is before startingTimestamp {start}")
-    begin = _parse_bound(options, "starting", EARLIEST)
-    for topic, partition in bound.partitions:
-        first, end = begin.offset(topic, partition), bound.offset(topic, partition)
-        if 0 <= end < first:
-            raise OptionError(f"endingOffsets of {topic}-{partition} is {end}, before its startingOffsets, {first}")
+def parse_start(options: Options, *, streaming: bool) -> Bound:
+    """Parse where a read begins: a stream at latest, a batch at earliest, unless options say otherwise."""
+    bound = _parse_bound(options, "starting", LATEST if streaming else EARLIEST)
+    if not streaming and LATEST in _words(bound):
+        raise OptionError("startingOffsets cannot be latest (-1) in a batch read, which would be empty; use earliest")
     return bound
 
 
+def parse_end(options: Options, start: Bound) -> Bound:
+    """Parse where a batch read ends; it cannot be before the start."""
+    bound = _parse_bound(options, "ending", LATEST)
+    if EARLIEST in _words(bound):
+        raise OptionError("endingOffsets cannot be earliest (-2): nothing would be read; use latest or offsets")
+    for topic, partition in bound.partitions:
+        first, end = start.offset(topic, partition), bound.offset(topic, partition)
+        if 0 <= end < first:
+            raise OptionError(f"endingOffsets of {topic}-{partition} is {end}, before its startingOffsets, {first}")
+        early, late = start.timestamps.get(topic, {}).get(partition), bound.timestamps.get(topic, {}).get(partition)
+        if early is not None and late is not None and late < early:
+            raise OptionError(
+                f"endingOffsetsByTimestamp of {topic}-{partition} is {late}, before its starting timestamp, {early}"
+            )
+    return bound
+
+
+def overridden_options(options: Options) -> list[tuple[str, str]]:
+    """Return the bounds that another option overrides, each with the name of that option."""
+    pairs = []
+    for side in ("starting", "ending"):
+        given = [
+            name for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets") if name in options
+        ]
+        pairs += [(name, given[0]) for name in given[1:]]
+    return pairs
+
+
+def _words(bound: Bound) -> set[int]:
+    """Return which of EARLIEST and LATEST a bound that is given in offsets uses."""
+    if bound.timestamp is not None or bound.timestamps:
+        return set()
+    return {offset for offsets in bound.offsets.values() for offset in offsets.values()} or {bound.default}
+
+
 def _parse_bound(options: Options, side: str, default: int) -> Bound:
-    name = f"{side}Offsets"
-    by_time = f"{side}OffsetsByTimestamp"
-    timestamp = options.integer(f"{side}Timestamp")
-    bound = Bound(default, timestamp=timestamp)
+    """Parse the first of timestamp, timestamps per partition and offsets that is given: Spark's own precedence."""
+    name, by_time = f"{side}Offsets", f"{side}OffsetsByTimestamp"
+    bound = Bound(default, timestamp=options.integer(f"{side}Timestamp"))
+    value = options.text(name)
+    if bound.timestamp is not None:
+        return bound
     if by_time in options:
         bound.timestamps = _per_partition(by_time, options.required(by_time, _TIMES_EXAMPLE), _TIMES_EXAMPLE, 0)
-    value = options.text(name)
-    # As in Spark's own source, a timestamp overrides an offset.
-    if value is None or timestamp is not None or bound.timestamps:
-        return bound
-    word = value.strip().lower()
-    if word in ("earliest", "latest"):
-        bound.default = EARLIEST if word == "earliest" else LATEST
-    else:
-        bound.offsets = _per_partition(name, value, _OFFSETS_EXAMPLE, EARLIEST)
+    elif value is not None:
+        word = value.strip().lower()
+        if word in ("earliest", "latest"):
+            bound.default = EARLIEST if word == "earliest" else LATEST
+        else:
+            bound.offsets = _per_partition(name, value, _OFFSETS_EXAMPLE, EARLIEST)
     return bound
 
 

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 _SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "truncate", "numrows", "mode"})
 
 
+_UNITS = {
+    **dict.fromkeys(("us", "microsecond"), 1e-6),
+    **dict.fromkeys(("", "ms", "millisecond"), 1e-3),
+    **dict.fromkeys(("s", "sec", "second"), 1.0),
+    **dict.fromkeys(("m", "min", "minute"), 60.0),
+    **dict.fromkeys(("h", "hour"), 3600.0),
+    **dict.fromkeys(("d", "day"), 86_400.0),
+    "week": 604_800.0,
+}
+
+
 class OptionError(ValueError):
     """An option is unknown, missing or malformed; the message names it and shows a correct value."""
 
@@ -83,14 +94,21 @@ class Options:
         return int(digits) * factor
 
     def seconds(self, name: str, default: float) -> float:
-        """Return a duration in seconds; the option has a unit, as in Spark."""
+        """Return a duration in seconds: Spark's short forms (15m, 30s, a bare number of ms) and intervals (1 hour)."""
         value = self.text(name)
         if value is None:
             return default
-        match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|min|h|d)\s*", value.lower())
-        if match is None:
-            raise OptionError(f"{name} must be a time with its unit, for example 15m or 30s, not {value!r}")
-        return int(match[1]) * {"ms": 0.001, "s": 1.0, "h": 3600.0, "d": 86400.0}.get(match[2], 60.0)
+        text = value.strip().lower().removeprefix("interval ").replace("'", "")
+        parts = re.findall(r"(\d+)\s*([a-z]*)", text)
+        if not parts or re.fullmatch(r"(\d+\s*[a-z]*[\s,]*)+", text) is None:
+            raise OptionError(f"{name} must be a time with its unit, for example 15m, 30s or 1 hour, not {value!r}")
+        seconds = 0.0
+        for number, unit in parts:
+            factor = _UNITS.get(unit if unit in _UNITS else unit.removesuffix("s"))
+            if factor is None or (not unit and len(parts) > 1):
+                raise OptionError(f"{name} must be a time with its unit, for example 15m, 30s or 1 hour, not {value!r}")
+            seconds += int(number) * factor
+        return seconds
 
     def boolean(self, name: str, default: bool) -> bool:
         """Return true or false."""

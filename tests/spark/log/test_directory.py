@@ -22,6 +22,7 @@ from ottla.spark.log.source import LogSource
 from ottla.spark.options import OptionError
 from ottla.spark.pushdown.filters import PUSHED
 from ottla.testing import Cluster
+from ottla.world.disk_real import RealDisk
 from tests.spark.direct import make_source, plan, rows, table
 from tests.testing.clients import completed
 
@@ -316,6 +317,82 @@ def test_file_removed_after_planning_is_reported(copy: Path) -> None:
     assert 0 < len(left) < len(before)
 
 
+def test_deleted_records_in_a_batch_that_reaches_beyond_are_not_returned(copy: Path) -> None:
+    options = {"path": str(copy), "assign": '{"events": [0]}', "badRecords": "column"}
+    reader, tasks = plan(LogSource, options | {"failOnDataLoss": "false"})
+    strict, _ = plan(LogSource, options)
+    start = 1003  # within a batch of 50
+    set_log_start(copy, "events", 0, start)
+    assert [row["offset"] for row in rows(LogSource, options)] == list(range(start, RECORDS // 2))
+    # As after a DeleteRecords between planning and reading.
+    late = [offset for task in tasks for batch in reader.read(task) for offset in batch["offset"].to_pylist()]
+    assert late == list(range(start, RECORDS // 2))
+    with pytest.raises(DataLossError, match=r"events-0: offsets 0 to 1002 were removed"):
+        [batch for task in tasks for batch in strict.read(task)]
+    # Neither are the bytes of a damaged batch, which hold deleted records too.
+    bases = [row["batchOffset"] for row in rows(LogSource, options | {"includeBatch": "true"})]
+    set_log_start(copy, "events", 0, 0)
+    number = sorted({row["batchOffset"] for row in rows(LogSource, options | {"includeBatch": "true"})}).index(bases[0])
+    damage(copy, "events", number)
+    set_log_start(copy, "events", 0, start)
+    bad = [row for row in rows(LogSource, options) if row["badRecord"] is not None]
+    assert [(row["offset"], row["value"]) for row in bad] == [(bases[0], None)]
+
+
+def set_log_start(copy: Path, topic: str, partition: int, offset: int) -> None:
+    (copy / "log-start-offset-checkpoint").write_text(f"0\n1\n{topic} {partition} {offset}\n")
+
+
+def test_offsets_outside_log_follow_fail_on_data_loss(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    set_log_start(copy, "events", 0, 1003)
+    end = RECORDS // 2
+    for start, stop, left in ((5, 1010, range(1003, 1010)), (2990, 9999, range(2990, end)), (4000, 4001, range(0))):
+        options = {
+            "path": str(copy),
+            "assign": '{"events": [0]}',
+            "startingOffsets": f'{{"events": {{"0": {start}}}}}',
+            "endingOffsets": f'{{"events": {{"0": {stop}}}}}',
+        }
+        with pytest.raises(DataLossError, match=rf"events-0 has offsets 1003 to {end}, and the read requests"):
+            rows(LogSource, options)
+        assert [row["offset"] for row in rows(LogSource, options | {"failOnDataLoss": "false"})] == list(left)
+        assert "records are gone" in capfd.readouterr().err
+
+
+def test_segment_deleted_by_retention_is_reported_at_any_moment(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention removes the oldest segment whenever a file is opened: no moment gives a FileNotFoundError."""
+    options = {"path": str(copy), "assign": '{"events": [0]}', "minPartitions": "6"}
+    everything = [row["offset"] for row in rows(LogSource, options)]
+    opened = RealDisk.open
+    for moment in range(1, 40, 3):
+        folder = copy / f"round-{moment}"
+        shutil.copytree(copy / "events-0", folder / "events-0")
+        shutil.copy(copy / "meta.properties", folder)
+        calls = 0
+
+        def racing(self: Any, path: str, *, _moment: int = moment, _folder: Path = folder, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls >= _moment and calls % 3 == 0:
+                segments = sorted((_folder / "events-0").glob("*.log"))
+                for file in (_folder / "events-0").glob(f"{segments[0].stem}.*") if len(segments) > 1 else ():
+                    file.unlink()
+            return opened(self, path, **more)
+
+        monkeypatch.setattr(RealDisk, "open", racing)
+        left = [row["offset"] for row in rows(LogSource, {**options, "path": str(folder), "failOnDataLoss": "false"})]
+        monkeypatch.undo()
+        assert left == sorted(set(left) & set(everything))
+        assert left[-1] == everything[-1]
+
+
+def test_min_partitions_makes_at_least_so_many_tasks(directory: str) -> None:
+    for least in (1, 2, 5, 17):
+        options = {"path": directory, "subscribe": "events", "minPartitions": str(least)}
+        assert len(plan(LogSource, options)[1]) >= least
+        assert len(rows(LogSource, options)) == RECORDS
+
+
 def test_directory_in_use_is_read_up_to_last_stable_offset(tmp_path: Path) -> None:
     topics = {"live": {"partitions": 1, "configs": SMALL_SEGMENTS}}
     with Cluster(topics=topics, data_dir=str(tmp_path), configs=FOREVER) as cluster:
@@ -365,7 +442,10 @@ def test_directories_of_several_brokers_are_read_together(tmp_path: Path) -> Non
         ({"assign": "events:0"}, 'assign must be JSON such as {"orders": [0, 1]}'),
         ({"startingOffsets": "first"}, 'startingOffsets must be earliest, latest or JSON such as {"orders": {"0": 23'),
         ({"startingOffsets": '{"events": {"0": "x"}}'}, "startingOffsets must map partitions to numbers"),
-        ({"startingOffsets": '{"events": {"0": 99999}}'}, "requests offset 99999 of events-0, which has 0 to 3000"),
+        (
+            {"startingOffsets": '{"events": {"0": 5}}'},
+            "startingOffsets must name every partition that is read (-2 is earliest, -1 latest); it lacks events-1, ",
+        ),
         ({"startingOffsets": '{"other": {"0": 1}}'}, "startingOffsets names other-0"),
         ({"startingTimestamp": "9999999999999"}, "no record at 9999999999999 ms or later; give an earlier"),
         ({"endingOffsets": "earliest"}, "endingOffsets cannot be earliest"),
@@ -375,9 +455,12 @@ def test_directories_of_several_brokers_are_read_together(tmp_path: Path) -> Non
         ({"maxPartitionBytes": "0"}, "maxPartitionBytes must be a number of bytes, for example"),
         ({"includeHeaders": "ja"}, "includeHeaders must be true or false, not 'ja'"),
         ({"columns": "offset,nonsense"}, "columns: unknown column 'nonsense'; the columns are key"),
-        ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression: missing )"),
+        ({"subscribePattern": "("}, "subscribePattern '(' is no regular expression of Java: Unclosed group"),
         ({"assign": "{}"}, "assign names no partition; write for example"),
-        ({"startingTimestamp": "10", "endingTimestamp": "5"}, "endingTimestamp 5 is before startingTimestamp 10"),
+        (
+            {"subscribe": "events", "startingTimestamp": str(START + 4000), "endingTimestamp": str(START + 1000)},
+            "events-0 would be read from offset 200 to 50: the end is before the start",
+        ),
         (
             {"startingOffsets": '{"events": {"0": 20}}', "endingOffsets": '{"events": {"0": 2}}'},
             "endingOffsets of events-0 is 2, before its startingOffsets, 20",

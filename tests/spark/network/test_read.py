@@ -87,8 +87,33 @@ def test_rows_equal_produced_records_for_any_split(cluster: Cluster) -> None:
         given = options(cluster, includeHeaders="true", **more)
         assert rows(NetworkSource, given) == expected(range(RECORDS))
         tasks = len(plan(NetworkSource, given)[1])
-        assert tasks == {0: 3}.get(len(more), tasks)
-        assert tasks >= 11 or not more
+        assert tasks == 1 if not more else tasks >= 11
+
+
+def test_small_partitions_share_tasks_unless_min_partitions_is_set(cluster: Cluster) -> None:
+    cluster.create_topic("many", 40)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(200):
+        producer.produce("many", value=str(number), partition=number % 40)
+    assert producer.flush(60) == 0
+    for more, least, most in (
+        ({}, 2, 2),
+        ({"minPartitions": "40"}, 40, 40),
+        ({"maxRecordsPerPartition": "10"}, 20, 20),
+    ):
+        given = options(cluster, subscribe="many", **more)
+        assert least <= len(plan(NetworkSource, given)[1]) <= most
+        records = sorted(rows(NetworkSource, given), key=lambda row: row["partition"])
+        assert [row["value"] for row in records] == [
+            str(number).encode() for partition in range(40) for number in range(partition, 200, 40)
+        ]
+    # A partition that fails is read alone, by the rules of failOnDataLoss.
+    reader, tasks = plan(NetworkSource, options(cluster, subscribe="many", failOnDataLoss="false"))
+    delete_records(cluster, "many", 5, 3)
+    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 197
+    strict, _ = plan(NetworkSource, options(cluster, subscribe="many"))
+    with pytest.raises(DataLossError, match="many-5: offset 0 is out of range, the log has 3 to 5"):
+        [list(strict.read(task)) for task in tasks]
 
 
 def test_small_fetch_size_loses_no_rows(cluster: Cluster) -> None:
@@ -101,13 +126,12 @@ def test_offsets_and_timestamps_bound_read(cluster: Cluster) -> None:
         NetworkSource,
         options(
             cluster,
-            startingOffsets='{"orders": {"0": 10, "1": -2, "2": -1}}',
+            startingOffsets='{"orders": {"0": 10, "1": -2, "2": 331}}',
             endingOffsets='{"orders": {"0": 20, "1": 5, "2": -1}}',
         ),
     )
-    assert [(r["partition"], r["offset"]) for r in bounded] == [(0, n) for n in range(10, 20)] + [
-        (1, n) for n in range(5)
-    ]
+    expected_offsets = [(0, n) for n in range(10, 20)] + [(1, n) for n in range(5)] + [(2, 331), (2, 332)]
+    assert [(r["partition"], r["offset"]) for r in bounded] == expected_offsets
     between = options(cluster, startingTimestamp=str(START + 100), endingTimestamp=str(START + 200))
     assert sorted(row["timestamp"] for row in rows(NetworkSource, between)) == [at(n) for n in range(100, 200)]
     per_partition = options(
@@ -122,6 +146,74 @@ def test_subscribe_pattern_and_assign_select_partitions(cluster: Cluster) -> Non
     assert {r["partition"] for r in rows(NetworkSource, options(cluster, assign='{"orders": [0, 2]}'))} == {0, 2}
     assert len(rows(NetworkSource, options(cluster, subscribePattern="ord.*"))) == RECORDS
     assert rows(NetworkSource, options(cluster, subscribePattern="nothing.*")) == []
+    # A part of the name is enough, and internal topics match no pattern, as in Spark's own source.
+    assert len(rows(NetworkSource, options(cluster, subscribePattern=" rder|nothing "))) == RECORDS
+    Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "internal"}).init_transactions()
+    assert {row["topic"] for row in rows(NetworkSource, options(cluster, subscribePattern="^[a-z_]+$"))} >= {"orders"}
+    assert rows(NetworkSource, options(cluster, subscribePattern="^__")) == []
+
+
+def test_starting_timestamp_overrides_other_bounds(cluster: Cluster) -> None:
+    by_partition = json.dumps({"orders": {str(p): START for p in range(3)}})
+    for more in ({"startingOffsetsByTimestamp": by_partition}, {"startingOffsets": "earliest"}):
+        assert len(rows(NetworkSource, options(cluster, startingTimestamp=str(START + 990), **more))) == 10
+    offsets = '{"orders": {"0": 330, "1": 330, "2": 330}}'
+    given = options(cluster, startingOffsetsByTimestamp=by_partition, startingOffsets=offsets)
+    assert len(rows(NetworkSource, given)) == RECORDS
+
+
+def test_offsets_outside_log_follow_fail_on_data_loss(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    cluster.create_topic("cut", 1)
+    produce_one_batch(cluster, "cut", 20)
+    delete_records(cluster, "cut", 0, 8)
+    for start, end, left in (
+        (2, 15, range(8, 15)),
+        (10, 99, range(10, 20)),
+        (2, -1, range(8, 20)),
+        (-2, 99, range(8, 20)),
+        (3, 6, range(0)),
+        (30, 40, range(0)),
+    ):
+        given = options(
+            cluster,
+            subscribe="cut",
+            startingOffsets=f'{{"cut": {{"0": {start}}}}}',
+            endingOffsets=f'{{"cut": {{"0": {end}}}}}',
+        )
+        with pytest.raises(DataLossError, match=r"cut-0 has offsets 8 to 20, and the read requests .* are gone"):
+            rows(NetworkSource, given)
+        lenient = rows(NetworkSource, given | {"failOnDataLoss": "false"})
+        assert [row["offset"] for row in lenient] == list(left)
+        assert "records are gone" in capfd.readouterr().err
+    beyond = options(cluster, subscribe="cut", startingOffsets='{"cut": {"0": 30}}')
+    assert rows(NetworkSource, beyond) == []
+    assert "cut-0 ends at offset 20: nothing is read from the starting offset 30 on" in capfd.readouterr().err
+
+
+def test_deleted_records_in_a_batch_that_reaches_beyond_are_not_returned(cluster: Cluster) -> None:
+    cluster.create_topic("erased", 1)
+    produce_one_batch(cluster, "erased", 100)
+    given = options(cluster, subscribe="erased", failOnDataLoss="false")
+    reader, tasks = plan(NetworkSource, given)
+    delete_records(cluster, "erased", 0, 40)
+    late = [offset for task in tasks for batch in reader.read(task) for offset in batch["offset"].to_pylist()]
+    assert late == list(range(40, 100))
+    assert [row["offset"] for row in rows(NetworkSource, given)] == list(range(40, 100))
+
+
+def delete_records(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
+    with Client(cluster.bootstrap) as client:
+        chosen = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=chosen)], timeout_ms=60_000)
+        client.to_node(client.leader(topic, partition), request, DeleteRecordsResponse)
+
+
+def produce_one_batch(cluster: Cluster, topic: str, count: int) -> None:
+    with Client(cluster.bootstrap) as client:
+        producer = RecordProducer(client)
+        for number in range(count):
+            producer.send(topic, None, str(number).encode(), timestamp=START + number)
+        producer.flush()
 
 
 def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
@@ -137,7 +229,7 @@ def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
     ]
     for pushed, passes, most in cases:
         _, tasks = plan(NetworkSource, given, pushed)
-        assert sum(task.range.size for task in tasks if task.range) <= most, pushed
+        assert sum(part.size for task in tasks for part in task.ranges) <= most, pushed
         filtered = rows(NetworkSource, given, pushed)
         assert [row for row in filtered if passes(row)] == [row for row in everything if passes(row)], pushed
     assert len(rows(NetworkSource, given, cases[-1][0])) == 1
@@ -199,19 +291,12 @@ def test_records_deleted_after_planning_are_reported_or_fail(cluster: Cluster) -
     producer.flush(60)
     given = options(cluster, subscribe="trimmed")
     reader, tasks = plan(NetworkSource, given)
-    with Client(cluster.bootstrap) as client:
-        request = DeleteRecordsRequest(
-            topics=[
-                DeleteRecordsTopic(name="trimmed", partitions=[DeleteRecordsPartition(partition_index=0, offset=40)])
-            ],
-            timeout_ms=60_000,
-        )
-        client.to_node(client.leader("trimmed", 0), request, DeleteRecordsResponse)
+    delete_records(cluster, "trimmed", 0, 40)
     with pytest.raises(DataLossError, match="trimmed-0: offset 0 is out of range, the log has 40 to 100"):
         list(reader.read(tasks[0]))
     lenient, _ = plan(NetworkSource, given | {"failOnDataLoss": "false"})
     assert sum(batch.num_rows for batch in lenient.read(tasks[0])) == 60
-    with pytest.raises(OptionError, match="startingOffsets requests offset 3 of trimmed-0, which has 40 to 100"):
+    with pytest.raises(DataLossError, match="trimmed-0 has offsets 40 to 100, and the read requests 3 to 100"):
         rows(NetworkSource, given | {"startingOffsets": '{"trimmed": {"0": 3}}'})
 
 
@@ -277,7 +362,19 @@ def test_read_authenticates_with_sasl() -> None:
             {"startingOffsets": "{orders: 1}"},
             'startingOffsets must be earliest, latest or JSON such as {"orders"',
         ),
-        ({"startingOffsets": '{"orders": {"0": 5000}}'}, "requests offset 5000 of orders-0, which has 0 to 334"),
+        (
+            {"startingOffsets": '{"orders": {"0": 5}}'},
+            "startingOffsets must name every partition that is read (-2 is earliest, -1 latest); it lacks orders-1, ",
+        ),
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest (-1) in a batch read"),
+        (
+            {"startingOffsets": '{"orders": {"0": -1, "1": -2, "2": 5}}'},
+            "startingOffsets cannot be latest (-1) in a batch read",
+        ),
+        (
+            {"startingTimestamp": str(START + 600), "endingTimestamp": str(START + 30)},
+            "orders-0 would be read from offset 200 to 10: the end is before the start",
+        ),
         ({"endingOffsets": '{"nothing": {"0": 1}}'}, "endingOffsets names nothing-0, which is not among"),
         ({"startingTimestamp": "9999999999999"}, "has no record at 9999999999999 ms or later"),
         ({"kafka.isolation.level": "dirty"}, "kafka.isolation.level must be one of read_uncommitted, read_committed"),

@@ -14,13 +14,16 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ottla.client.client import Client
+from ottla.client.connection import BrokerConnection
 from ottla.client.groups import committed
 from ottla.spark.data_loss import DataLossError
 from ottla.spark.network.source import NetworkSource
+from ottla.spark.network.stream import Position
 from ottla.spark.options import OptionError
 from ottla.testing import Cluster
 from tests.ports import free_ports
 from tests.spark.direct import make_source
+from tests.spark.network.test_read import delete_records, produce_one_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +71,12 @@ class Query:
         values = [int(row["value"]) for t in tasks for batch in self.reader.read(t) for row in batch.to_pylist()]
         self.at = end
         return values
+
+
+def values(reader: NetworkStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+    """Return the values of one micro-batch."""
+    tasks = reader.partitions(start, end)
+    return [int(row["value"]) for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
 
 def test_batches_have_no_gaps_and_no_duplicates(cluster: Cluster) -> None:
@@ -128,11 +137,17 @@ def test_available_now_stops_at_initial_end_offset(cluster: Cluster) -> None:
 
 
 def test_min_offsets_per_trigger_delays_batch(cluster: Cluster) -> None:
-    query = Query(stream(cluster, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="100", maxTriggerDelay="1h"))
-    produce(cluster, "orders", range(3))
-    assert query.batch() is None
-    produce(cluster, "orders", range(3, 6))
-    assert query.batch() == list(range(6))
+    for more in ({"maxOffsetsPerTrigger": "100"}, {}):
+        cluster.create_topic(f"few{len(more)}", 1)
+        given = {"subscribe": f"few{len(more)}", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1 hour", **more}
+        query = Query(stream(cluster, **given))
+        produce(cluster, given["subscribe"], [0])
+        assert query.batch() == [0]  # the first batch does not wait
+        produce(cluster, given["subscribe"], range(1, 4))
+        assert query.batch() is None
+        produce(cluster, given["subscribe"], range(4, 7))
+        assert query.batch() == list(range(1, 7))
+    produce(cluster, "orders", range(6))
     hasty = Query(stream(cluster, minOffsetsPerTrigger="50", maxOffsetsPerTrigger="100", maxTriggerDelay="0ms"))
     assert hasty.batch() == list(range(6))
 
@@ -190,6 +205,73 @@ def test_expired_offsets_are_reported(cluster: Cluster) -> None:
     query = Query(stream(cluster), '{"orders": {"0": 50, "1": 0}}')
     with pytest.raises(DataLossError, match="orders-0 has offsets 0 to 10, and the stream is at 50"):
         query.batch()
+
+
+def test_offsets_below_log_start_are_reported_and_not_returned(
+    cluster: Cluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    produce_one_batch(cluster, "orders", 20)
+    delete_records(cluster, "orders", 0, 12)
+    below = '{"orders": {"0": 5, "1": 0}}'
+    with pytest.raises(DataLossError, match="orders-0 has offsets 12 to 20, and the stream is at 5"):
+        Query(stream(cluster, startingOffsets=below)).batch()
+    assert Query(stream(cluster, startingOffsets=below, failOnDataLoss="false")).batch() == list(range(12, 20))
+    assert "records are gone" in capfd.readouterr().err
+
+
+def test_unfinished_first_batch_keeps_its_starting_offsets(cluster: Cluster) -> None:
+    produce(cluster, "orders", range(5))
+    reader = stream(cluster, startingOffsets="latest")
+    start = reader.initialOffset()
+    produce(cluster, "orders", range(5, 8))
+    end = reader.latestOffset(json.loads(json.dumps(start)), reader.getDefaultReadLimit())
+    produce(cluster, "orders", range(8, 10))
+    # Spark stored only the end of the first batch: after a restart it asks for the start again.
+    again = stream(cluster, startingOffsets="latest")
+    assert again.initialOffset() != start
+    assert values(again, again.initialOffset(), end) == [5, 6, 7]
+    query = Query(again, json.dumps(end))
+    assert query.batch() == [8, 9]
+    assert query.batch() is None
+    # The end of a first batch that Spark's own source planned does not have its start.
+    theirs = {"orders": {"0": 8, "1": 0}}
+    with pytest.raises(DataLossError, match="planned by Spark's own source and is not finished: its starting offsets"):
+        values(again, again.initialOffset(), theirs)
+    earliest = stream(cluster, startingOffsets="earliest")
+    assert values(earliest, earliest.initialOffset(), theirs) == list(range(8))
+
+
+def test_checkpoint_has_partitions_of_topics_only(cluster: Cluster) -> None:
+    """Spark's own source reads the offsets as a map of maps of numbers and skips an entry without partitions."""
+    produce(cluster, "orders", [1])
+    query = Query(stream(cluster))
+    query.batch()
+    offsets = json.loads(query.at)
+    assert {topic: numbers for topic, numbers in offsets.items() if numbers} == {"orders": {"0": 1, "1": 0}}
+    old = {"orders": {"0": 1, "1": 0}, "": {"orders": Position.parse(offsets).ids["orders"]}}
+    assert Position.parse(old).ids == Position.parse(offsets).ids
+
+
+def test_idle_trigger_sends_the_same_requests_for_any_number_of_partitions() -> None:
+    counts = []
+    for topics in (["orders:1"], ["orders:30", "orders-eu:30", "orders-us:1"]):
+        with Cluster(topics=topics) as cluster:
+            query = Query(stream(cluster, subscribePattern="orders"))
+            assert query.batch() is None
+            sent: list[str] = []
+            send = BrokerConnection.send
+
+            def counted(
+                self: Any, request: Any, *given: Any, _sent: list[str] = sent, _send: Any = send, **more: Any
+            ) -> Any:
+                _sent.append(type(request).__name__)
+                return _send(self, request, *given, **more)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(BrokerConnection, "send", counted)
+                assert query.batch() is None
+            counts.append(sent)
+    assert counts[0] == counts[1] == ["MetadataRequest", "ListOffsetsRequest"]
 
 
 def test_checkpoint_of_spark_kafka_source_is_accepted(cluster: Cluster) -> None:

@@ -69,8 +69,8 @@ class LogDirectory:
         """Read the checkpoints; a missing or incomplete one is empty."""
         return cls(
             path,
-            _checkpoint(path, REPLICATION_CHECKPOINT),
-            _checkpoint(path, LOG_START_CHECKPOINT),
+            read_checkpoint(path, REPLICATION_CHECKPOINT),
+            read_checkpoint(path, LOG_START_CHECKPOINT),
             disk_of(path).exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"),
         )
 
@@ -96,7 +96,8 @@ class LogDirectory:
         }
 
 
-def _checkpoint(path: str, name: str) -> dict[TopicPartition, int]:
+def read_checkpoint(path: str, name: str) -> dict[TopicPartition, int]:
+    """Return the offsets of a checkpoint file; a missing or incomplete one is empty."""
     try:
         return decode_offsets(disk_of(path).read(f"{path}/{name}"))
     except (FileNotFoundError, CorruptCheckpointError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.records.batch import MAGIC, MAGIC_POSITION
 from ottla.spark.log.disk import disk_of, identity
-from ottla.spark.offsets import EARLIEST, LATEST
+from ottla.spark.offsets import EARLIEST, LATEST, Edge, available_range
 from ottla.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -67,14 +67,19 @@ class ScanRange:
 
 
 def choose_ranges(
-    logs: list[PartitionFiles], start: Bound, end: Bound, limits: Limits, *, isolation: str, strict_times: bool
+    logs: list[PartitionFiles],
+    start: Bound,
+    end: Bound,
+    limits: Limits,
+    *,
+    isolation: str,
+    strict_times: bool,
+    fail_on_data_loss: bool,
 ) -> list[ScanRange]:
     """Resolve the options and Spark's filters to offsets, partition by partition."""
     known = {log.partition for log in logs}
-    for bound, name in ((start, "startingOffsets"), (end, "endingOffsets")):
-        for topic, partition in bound.partitions:
-            if (topic, partition) not in known:
-                raise OptionError(f"{name} names {topic}-{partition}, which is not among the partitions that are read")
+    start.check_partitions("startingOffsets", known)
+    end.check_partitions("endingOffsets", known)
     ranges = []
     for log in logs:
         topic, number = log.partition
@@ -89,10 +94,16 @@ def choose_ranges(
                     log.end_offset,
                     sorted([*hidden, *undecided], key=lambda transaction: transaction.first_offset),
                 )
-        first = _start(log, start, strict_times)
-        last = _end(log, end)
+        first, last = available_range(
+            "ottla-log",
+            log.partition,
+            _edge(log, start, stable, strict=strict_times),
+            _edge(log, end, stable),
+            (log.start_offset, max(stable, log.start_offset)),
+            fail_on_data_loss=fail_on_data_loss,
+        )
         low, high = limits.offsets
-        first, last = max(first, low), min(last, high + 1, stable)
+        first, last = max(first, low), min(last, high + 1)
         if limits.earliest is not None and first < last:
             earliest = log.offset_at(limits.earliest)
             first = last if earliest is None else max(first, earliest)
@@ -123,9 +134,9 @@ def _later(log: PartitionFiles, timestamp: int) -> int:
     return log.end_offset if offset is None else offset
 
 
-def _start(log: PartitionFiles, bound: Bound, strict: bool) -> int:
-    topic, partition = log.partition
-    timestamp = bound.time(topic, partition)
+def _edge(log: PartitionFiles, bound: Bound, stable: int, *, strict: bool = False) -> Edge:
+    """Resolve one side of a read; if `strict`, a record at its timestamp or later must exist."""
+    timestamp = bound.time(*log.partition)
     if timestamp is not None:
         offset = log.offset_at(timestamp)
         if offset is None and strict:
@@ -133,31 +144,11 @@ def _start(log: PartitionFiles, bound: Bound, strict: bool) -> int:
                 f"{log.partition} has no record at {timestamp} ms or later; give an earlier startingTimestamp, or "
                 f"startingOffsetsByTimestampStrategy=latest to read nothing from it"
             )
-        return log.end_offset if offset is None else offset
-    offset = bound.offset(topic, partition)
-    if offset == EARLIEST:
-        return log.start_offset
-    if offset == LATEST:
-        return log.end_offset
-    return _checked(log, offset, "startingOffsets")
-
-
-def _end(log: PartitionFiles, bound: Bound) -> int:
-    topic, partition = log.partition
-    timestamp = bound.time(topic, partition)
-    if timestamp is not None:
-        offset = log.offset_at(timestamp)
-        return log.end_offset if offset is None else offset
-    offset = bound.offset(topic, partition)
-    return log.end_offset if offset == LATEST else _checked(log, offset, "endingOffsets")
-
-
-def _checked(log: PartitionFiles, offset: int, name: str) -> int:
-    if not log.start_offset <= offset <= log.end_offset:
-        raise OptionError(
-            f"{name} requests offset {offset} of {log.partition}, which has {log.start_offset} to {log.end_offset}"
-        )
-    return offset
+        return Edge(stable if offset is None else min(offset, stable), explicit=True)
+    offset = bound.offset(*log.partition)
+    if offset in (EARLIEST, LATEST):
+        return Edge(log.start_offset if offset == EARLIEST else stable)
+    return Edge(offset, explicit=True)
 
 
 def plan_tasks(ranges: list[ScanRange], *, largest: int = LARGEST_TASK, least_tasks: int = 0) -> list[list[Piece]]:
@@ -170,7 +161,10 @@ def plan_tasks(ranges: list[ScanRange], *, largest: int = LARGEST_TASK, least_ta
     tasks: list[list[Piece]] = []
     remaining = 0
     for piece, weight in whole:
-        for part in _split(logs[f"{piece.topic}-{piece.partition}"], piece, target * weight):
+        size = target * weight
+        # With minPartitions no part may be larger than its share, or there would be fewer tasks.
+        count = -(-piece.size // size) if least_tasks else round(piece.size / size)
+        for part in _split(logs[f"{piece.topic}-{piece.partition}"], piece, count):
             if not tasks or part.size // weight > remaining:
                 tasks.append([])
                 remaining = target
@@ -223,11 +217,10 @@ def _end_position(index: OffsetIndex, end_offset: int, size: int) -> int:
     return index.positions[slot] if slot < len(index.positions) else size
 
 
-def _split(log: PartitionFiles, piece: Piece, target: int) -> list[Piece]:
-    """Cut a piece at indexed batches about every `target` bytes; without an index it stays whole."""
+def _split(log: PartitionFiles, piece: Piece, count: int) -> list[Piece]:
+    """Cut a piece into about `count` parts at indexed batches; without an index it stays whole."""
     segment = next((segment for segment in log.segments if segment.base_offset == piece.segment), None)
     index = log.offset_index(segment) if segment is not None and piece.inode >= 0 else None
-    count = round(piece.size / target)
     if segment is None or index is None or count < 2:
         return [piece]
     borders = []

@@ -16,16 +16,23 @@ from ottla.records.control import parse_control_key
 from ottla.records.errors import InvalidRecords
 from ottla.records.iterate import iter_records, record_bytes
 from ottla.spark.columns import Columns, TableWriter
-from ottla.spark.data_loss import DataLossError, warn
+from ottla.spark.data_loss import DataLossError, report_loss, warn
 from ottla.spark.log.disk import disk_of, identity
-from ottla.spark.log.files import read_entries
+from ottla.spark.log.files import read_checkpoint, read_entries
 from ottla.storage.check.scan import read_folder
 from ottla.storage.errors import CorruptIndexError
 from ottla.storage.log.indexes import OFFSET_ENTRY, OffsetIndex
-from ottla.storage.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TopicPartition, offset_name
+from ottla.storage.names import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_START_CHECKPOINT,
+    LOG_SUFFIX,
+    TopicPartition,
+    offset_name,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -55,8 +62,34 @@ class ReadSettings:
     times: tuple[int, int] | None = None
 
 
-def read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one piece."""
+def read_pieces(pieces: Sequence[Piece], settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the pieces of one task, without records that were deleted since the task was planned."""
+    starts: dict[str, dict[TopicPartition, int]] = {}
+    for piece in pieces:
+        directory = piece.folder.rpartition("/")[0]
+        if directory not in starts:
+            starts[directory] = read_checkpoint(directory, LOG_START_CHECKPOINT)
+        start = starts[directory].get(TopicPartition(piece.topic, piece.partition), 0)
+        if start > piece.first_offset:
+            _report_removed(piece, min(start, piece.end_offset), settings)
+            if start >= piece.end_offset:
+                continue
+            yield from _read_piece(replace(piece, first_offset=start), settings)
+        else:
+            yield from _read_piece(piece, settings)
+
+
+def _report_removed(piece: Piece, end: int, settings: ReadSettings) -> None:
+    report_loss(
+        SOURCE,
+        f"{piece.topic}-{piece.partition}: offsets {piece.first_offset} to {end - 1} were removed while they were "
+        "being read (retention or deletion)",
+        "read again, or set failOnDataLoss=false to skip them",
+        fail=settings.fail_on_data_loss,
+    )
+
+
+def _read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     path = f"{piece.folder}/{offset_name(piece.segment, LOG_SUFFIX)}"
     disk = disk_of(path)
     for candidate in (path, path + DELETED_SUFFIX):
@@ -76,29 +109,33 @@ def read_piece(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]
 
 
 def _read_elsewhere(piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Read a piece by its offsets, from the files that hold them now."""
-    try:
-        segments = read_folder(disk_of(piece.folder), piece.folder).segments
-    except FileNotFoundError:
-        segments = []
-    if not segments or segments[0].base_offset > piece.first_offset:
-        message = (
-            f"{piece.topic}-{piece.partition}: offsets {piece.first_offset} to {piece.end_offset - 1} were removed "
-            f"while they were being read (retention or deletion)"
-        )
-        if settings.fail_on_data_loss:
-            raise DataLossError(f"{message}; read again, or set failOnDataLoss=false to skip them")
-        warn(SOURCE, message)
-    for number, segment in enumerate(segments):
-        following = segments[number + 1].base_offset if number + 1 < len(segments) else piece.end_offset
-        if segment.base_offset >= piece.end_offset or following <= piece.first_offset:
-            continue
-        file = disk_of(segment.path()).open(segment.path(), writable=False)
+    """Read a piece by its offsets, from the files that hold them now; retention may delete more of them meanwhile."""
+    while piece.first_offset < piece.end_offset:
         try:
-            moved = replace(piece, segment=segment.base_offset, start=0, end=file.size())
-            yield from _PieceReader(moved, settings, file, segment.path()).read()
-        finally:
-            file.close()
+            segments = read_folder(disk_of(piece.folder), piece.folder).segments
+        except FileNotFoundError:
+            segments = []
+        base = segments[0].base_offset if segments else piece.end_offset
+        if base > piece.first_offset:
+            _report_removed(piece, min(base, piece.end_offset), settings)
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else piece.end_offset
+            if segment.base_offset >= piece.end_offset or following <= piece.first_offset:
+                continue
+            try:
+                file = disk_of(segment.path()).open(segment.path(), writable=False)
+            except FileNotFoundError:
+                # Deleted or replaced since it was listed: list again what is left of the piece.
+                piece = replace(piece, first_offset=max(piece.first_offset, segment.base_offset))
+                break
+            try:
+                moved = replace(piece, segment=segment.base_offset, start=0, end=file.size())
+                yield from _PieceReader(moved, settings, file, segment.path()).read()
+            finally:
+                file.close()
+            piece = replace(piece, first_offset=min(max(piece.first_offset, following), piece.end_offset))
+        else:
+            return
 
 
 class _PieceReader:
@@ -265,8 +302,11 @@ class _PieceReader:
         if self._settings.bad_records == "drop":
             warn(SOURCE, f"{message}; dropped {end - start} bytes")
             return
-        data = self._file.read_at(start, min(end - start, LARGEST_CHUNK))
+        data: bytes | None = self._file.read_at(start, min(end - start, LARGEST_CHUNK))
+        assert data is not None
         offset = int.from_bytes(data[:8], "big", signed=True) if len(data) >= 8 else None
+        if offset is not None and offset < self._piece.first_offset:
+            data = None  # may hold deleted records, below the log start offset
         yield self._table.rows([{"value": data, "offset": offset, "position": start, "badRecord": message}])
 
     def _explain(self, reason: str, position: int) -> str:

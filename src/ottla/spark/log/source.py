@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from ottla.spark.columns import COLUMN_OPTIONS, Columns, choose_columns
 from ottla.spark.log.files import READ_UP_TO, find_log_directories, find_logs
 from ottla.spark.log.plan import DECIDED, ISOLATIONS, LARGEST_TASK, READ_UNCOMMITTED, Piece, choose_ranges, plan_tasks
-from ottla.spark.log.read import ReadSettings, read_piece
-from ottla.spark.offsets import EARLIEST, RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
+from ottla.spark.log.read import ReadSettings, read_pieces
+from ottla.spark.offsets import RANGE_OPTIONS, Bound, Selection, parse_end, parse_selection, parse_start
 from ottla.spark.options import OptionError, Options
 from ottla.spark.pushdown.filters import Limits, is_pushed
 from ottla.spark.worker import settle
@@ -40,6 +40,7 @@ KNOWN: Final = (
     "maxPartitionBytes",
     "filterPushdown",
 )
+REPLANS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,13 @@ class Plan:
         )
         levels = ISOLATIONS if isolation == DECIDED else ISOLATIONS[:2]
         name = "isolation.level" if "isolation.level" in options else "kafka.isolation.level"
+        start = parse_start(options, streaming=False)
         strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
         return cls(
             path,
             parse_selection(options, required=False),
-            parse_start(options, default=EARLIEST),
-            parse_end(options),
+            start,
+            parse_end(options, start),
             ReadSettings(columns, bad, control, options.boolean("failOnDataLoss", True)),
             options.choice(name, levels, isolation),
             strategy == "error",
@@ -129,10 +131,24 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks; at least one, which may be empty."""
+        for _ in range(REPLANS):
+            try:
+                return self._plan_tasks()
+            except FileNotFoundError:
+                continue  # retention deleted a segment, or compaction replaced it, since the folder was listed
+        return self._plan_tasks()
+
+    def _plan_tasks(self) -> list[InputPartition]:
         plan = self._plan
         logs = find_logs(find_log_directories(plan.path), plan.selection, plan.read_up_to)
         ranges = choose_ranges(
-            logs, plan.start, plan.end, self._limits, isolation=plan.isolation, strict_times=plan.strict_times
+            logs,
+            plan.start,
+            plan.end,
+            self._limits,
+            isolation=plan.isolation,
+            strict_times=plan.strict_times,
+            fail_on_data_loss=plan.settings.fail_on_data_loss,
         )
         tasks = plan_tasks(ranges, largest=plan.largest_task, least_tasks=plan.least_tasks)
         return [LogTask(pieces) for pieces in tasks] or [LogTask([])]
@@ -142,8 +158,7 @@ class LogReader(DataSourceReader):
         assert isinstance(partition, LogTask)
         settle()
         settings = replace(self._plan.settings, times=self._limits.times if self._limits.timed else None)
-        for piece in partition.pieces:
-            yield from read_piece(piece, settings)
+        yield from read_pieces(partition.pieces, settings)
 
 
 class FilteringLogReader(LogReader):

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.spark.offsets import EARLIEST, LATEST
+from ottla.spark.offsets import EARLIEST, LATEST, Edge, available_range
 from ottla.spark.options import OptionError
 from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ottla.client.client import Client, TopicInfo
     from ottla.spark.network.options import NetworkPlan
     from ottla.spark.offsets import Bound, Selection
     from ottla.spark.pushdown.filters import Limits
+
+
+# A task costs about as much as reading 50,000 small records: partitions with few new records share one.
+PACKED_OFFSETS: Final = 4096
+PACKED_RANGES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +47,17 @@ class OffsetRange:
 
 
 class NetworkTask(InputPartition):
-    """The offset range of one Spark task; None for a read without rows."""
+    """The offset ranges of one Spark task; none for a read without rows."""
 
-    def __init__(self, offsets: OffsetRange | None) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(None)
-        self.range = offsets
+        self.ranges = tuple(ranges)
 
 
 def find_topics(client: Client, selection: Selection, *, required: bool = True) -> dict[str, TopicInfo]:
     """Return the selected topics by name, with fresh metadata; if required, named topics must exist."""
     if selection.pattern is not None:
-        chosen = [topic for topic in client.topics() if selection.topic(topic.name) and not topic.internal]
+        chosen = [topic for topic in client.topics() if selection.topic(topic.name, internal=topic.internal)]
         return {topic.name: topic for topic in sorted(chosen, key=lambda topic: topic.name)}
     try:
         topics = {topic.name: topic for topic in client.topics(selection.named)}
@@ -91,12 +96,11 @@ def list_all(
     client: Client, partitions: dict[str, list[int]], time: int, *, committed: bool
 ) -> dict[TopicPartition, int]:
     """Return each partition's offset at a time, or at EARLIEST or LATEST; -1 if no record is that late."""
-    return {
-        TopicPartition(topic, number): offset
-        for topic, numbers in partitions.items()
-        if numbers
-        for number, (offset, _) in client.list_offsets(topic, numbers, time, read_committed=committed).items()
-    }
+    listed = {topic: numbers for topic, numbers in partitions.items() if numbers}
+    if not listed:
+        return {}
+    offsets = client.list_topic_offsets(listed, time, read_committed=committed)
+    return {TopicPartition(*partition): offset for partition, (offset, _) in offsets.items()}
 
 
 @dataclass(slots=True)
@@ -114,32 +118,22 @@ class Bounds:
 
 
 def resolve(
-    client: Client,
-    bound: Bound,
-    bounds: Bounds,
-    name: str,
-    *,
-    strict_times: bool,
-    committed: bool,
-) -> dict[TopicPartition, int]:
-    """Resolve a bound to offsets of all partitions."""
-    for partition in bound.partitions:
-        if partition not in bounds.latest:
-            raise OptionError(f"{name} names {partition}, which is not among the partitions that are read")
+    client: Client, bound: Bound, bounds: Bounds, name: str, *, strict_times: bool, committed: bool
+) -> dict[TopicPartition, Edge]:
+    """Resolve a bound to offsets of all partitions, which may lie outside their logs."""
+    bound.check_partitions(name, bounds.latest)
     times: dict[int, dict[str, list[int]]] = {}
-    offsets: dict[TopicPartition, int] = {}
+    edges: dict[TopicPartition, Edge] = {}
     for partition in bounds.latest:
         time = bound.time(*partition)
         if time is not None:
-            times.setdefault(time, {}).setdefault(partition[0], []).append(partition[1])
+            times.setdefault(time, {}).setdefault(partition.topic, []).append(partition.partition)
             continue
         offset = bound.offset(*partition)
-        earliest, latest = bounds.earliest[partition], bounds.latest[partition]
         if offset in (EARLIEST, LATEST):
-            offset = earliest if offset == EARLIEST else latest
-        elif not earliest <= offset <= latest:
-            raise OptionError(f"{name} requests offset {offset} of {partition}, which has {earliest} to {latest}")
-        offsets[partition] = offset
+            edges[partition] = Edge((bounds.earliest if offset == EARLIEST else bounds.latest)[partition])
+        else:
+            edges[partition] = Edge(offset, explicit=True)
     for time, partitions in times.items():
         for partition, offset in list_all(client, partitions, time, committed=committed).items():
             if offset < 0 and strict_times and name.startswith("starting"):
@@ -147,8 +141,9 @@ def resolve(
                     f"{partition} has no record at {time} ms or later; give an earlier startingTimestamp, or "
                     f"startingOffsetsByTimestampStrategy=latest to read nothing from it"
                 )
-            offsets[partition] = bounds.latest[partition] if offset < 0 else min(offset, bounds.latest[partition])
-    return offsets
+            latest = bounds.latest[partition]
+            edges[partition] = Edge(latest if offset < 0 else min(offset, latest), explicit=True)
+    return edges
 
 
 def batch_ranges(client: Client, plan: NetworkPlan, limits: Limits) -> list[OffsetRange]:
@@ -168,13 +163,37 @@ def batch_ranges(client: Client, plan: NetworkPlan, limits: Limits) -> list[Offs
     for topic, numbers in matching.items():
         for number in numbers:
             partition = TopicPartition(topic, number)
-            first = max(starts[partition], limits.offsets[0])
-            end = min(ends[partition], limits.offsets[1] + 1)
+            first, end = available_range(
+                "ottla",
+                partition,
+                starts[partition],
+                ends[partition],
+                (bounds.earliest[partition], bounds.latest[partition]),
+                fail_on_data_loss=plan.settings.fail_on_data_loss,
+            )
+            first, end = max(first, limits.offsets[0]), min(end, limits.offsets[1] + 1)
             if in_time:
                 first = end if in_time[partition] < 0 else max(first, in_time[partition])
             if first < end:
                 ranges.append(OffsetRange(topic, str(topics[topic].id), number, first, end))
     return ranges
+
+
+def plan_tasks(ranges: Iterable[OffsetRange], *, least_tasks: int, largest: int) -> list[NetworkTask]:
+    """Return the tasks of ranges: large ranges cut, small ones packed together, in a stable order."""
+    parts = split_ranges(ranges, least_tasks=least_tasks, largest=largest)
+    limit = min(PACKED_OFFSETS, largest or PACKED_OFFSETS)
+    if least_tasks:
+        limit = min(limit, sum(part.size for part in parts) // least_tasks)
+    packs: list[list[OffsetRange]] = []
+    offsets = 0
+    for part in parts:
+        if not packs or offsets + part.size > limit or len(packs[-1]) == PACKED_RANGES:
+            packs.append([])
+            offsets = 0
+        packs[-1].append(part)
+        offsets += part.size
+    return [NetworkTask(pack) for pack in packs]
 
 
 def split_ranges(ranges: Iterable[OffsetRange], *, least_tasks: int, largest: int) -> list[OffsetRange]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.columns import COLUMN_OPTIONS, Columns, choose_columns
 from ottla.spark.connect import SECURITY_PREFIXES, open_client, security_settings
 from ottla.spark.offsets import (
-    EARLIEST,
     LATEST,
     RANGE_OPTIONS,
     Bound,
@@ -75,6 +74,7 @@ _REFUSED: Final = {
     "kafka.interceptor.classes": "there are no Java classes in this reader",
 }
 FETCH_BYTES: Final = 4 << 20
+RESPONSE_BYTES: Final = 50 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ class ReadSettings:
     fail_on_data_loss: bool
     fetch_bytes: int
     fetch_wait_ms: int
+    fetch_min_bytes: int
+    response_bytes: int
+    poll_timeout: float
     times: tuple[int, int] | None = None
 
     def client(self) -> Client:
@@ -111,12 +114,13 @@ class NetworkPlan:
     most_offsets: int
     fewest_offsets: int
     longest_delay: float
+    topics_age: float
     group: str | None
     pushdown: bool
 
     @classmethod
-    def parse(cls, given: Any, *, streaming: bool) -> NetworkPlan:
-        """Parse and check all options before any request is sent."""
+    def parse(cls, given: Any, *, streaming: bool | None) -> NetworkPlan:
+        """Parse and check all options before any request is sent; `streaming` is None if it is not known."""
         for name, reason in _REFUSED.items():
             if name in {option.lower() for option in given}:
                 raise OptionError(f"{name} is not supported: {reason}")
@@ -140,7 +144,11 @@ class NetworkPlan:
             options.boolean("failOnDataLoss", True),
             options.size("kafka.max.partition.fetch.bytes", FETCH_BYTES),
             options.integer("kafka.fetch.max.wait.ms", 500) or 0,
+            options.integer("kafka.fetch.min.bytes", 1) or 0,
+            options.size("kafka.fetch.max.bytes", RESPONSE_BYTES),
+            (options.integer("kafkaConsumer.pollTimeoutMs", 120_000, least=1) or 0) / 1000,
         )
+        start = parse_start(options, streaming=streaming is not False)
         strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
         group = options.text("groupId")
         if group is not None and not group.strip():
@@ -148,8 +156,8 @@ class NetworkPlan:
         settings.client().close()  # raises for a malformed address or security setting
         return cls(
             parse_selection(options, required=True),
-            parse_start(options, default=LATEST if streaming else EARLIEST),
-            parse_end(options) if not streaming else Bound(LATEST),
+            start,
+            Bound(LATEST) if streaming else parse_end(options, start),
             settings,
             strategy == "error",
             options.integer("minPartitions", 0) or 0,
@@ -157,6 +165,7 @@ class NetworkPlan:
             options.integer("maxOffsetsPerTrigger", 0) or 0,
             options.integer("minOffsetsPerTrigger", 0) or 0,
             options.seconds("maxTriggerDelay", 900.0),
+            max(options.integer("partition.metadata.cache.ttl.ms", 0, least=-1) or 0, 0) / 1000,
             group,
             is_pushed(options),
         )

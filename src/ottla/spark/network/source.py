@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from ottla.spark.connect import reachable
-from ottla.spark.network.offsets import NetworkTask, batch_ranges, find_topics, split_ranges
+from ottla.spark.network.offsets import NetworkTask, batch_ranges, find_topics, plan_tasks
 from ottla.spark.network.options import NetworkPlan
-from ottla.spark.network.read import read_range
+from ottla.spark.network.read import read_ranges
 from ottla.spark.options import OptionError
 from ottla.spark.pushdown.filters import Limits
 from ottla.spark.worker import settle
@@ -37,8 +37,8 @@ class NetworkSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns; wrong options, unreachable brokers and missing topics raise here, at load()."""
-        # Readers check options that only batches may have: Spark does not tell here whether this is a stream.
-        plan = NetworkPlan.parse(self.options, streaming=False)
+        # Spark does not tell here whether this is a stream: readers check what only one of the two may have.
+        plan = NetworkPlan.parse(self.options, streaming=None)
         with reachable(plan.settings.bootstrap), plan.settings.client() as client:
             find_topics(client, plan.selection)
         return plan.settings.columns.spark
@@ -113,17 +113,16 @@ class NetworkReader(DataSourceReader):
         plan = self._plan
         with reachable(plan.settings.bootstrap), plan.settings.client() as client:
             ranges = batch_ranges(client, plan, self._limits)
-        parts = split_ranges(ranges, least_tasks=plan.least_tasks, largest=plan.largest_task)
-        return [NetworkTask(offsets) for offsets in parts] or [NetworkTask(None)]
+        return [*plan_tasks(ranges, least_tasks=plan.least_tasks, largest=plan.largest_task)] or [NetworkTask(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         assert isinstance(partition, NetworkTask)
         settle()
-        if partition.range is not None:
+        if partition.ranges:
             limits = self._limits
             settings = replace(self._plan.settings, times=limits.times if limits.timed else None)
-            yield from read_range(partition.range, settings)
+            yield from read_ranges(partition.ranges, settings)
 
 
 class FilteringNetworkReader(NetworkReader):

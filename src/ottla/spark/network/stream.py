@@ -5,6 +5,7 @@ Runs in one Python process beside the driver for as long as its query; `read` re
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 from ottla.client.groups import commit as commit_offsets
 from ottla.protocol.errors import KafkaError
 from ottla.spark.connect import reachable
-from ottla.spark.data_loss import DataLossError, warn
+from ottla.spark.data_loss import report_loss
 from ottla.spark.network.offsets import (
     Bounds,
     NetworkTask,
     OffsetRange,
     chosen_partitions,
     find_topics,
+    list_all,
+    plan_tasks,
     resolve,
-    split_ranges,
 )
-from ottla.spark.network.read import read_range
+from ottla.spark.network.read import read_ranges
+from ottla.spark.offsets import EARLIEST, LATEST
 from ottla.spark.options import OptionError
 from ottla.spark.worker import settle
 from ottla.storage.names import TopicPartition
@@ -37,40 +40,65 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.streaming.datasource import ReadLimit
 
-    from ottla.client.client import Client
+    from ottla.client.client import Client, TopicInfo
     from ottla.spark.network.options import NetworkPlan
 
-_IDS = ""  # no topic has an empty name
+# No topic name has a colon. Spark's own source skips an entry without partitions.
+_NOTES = "ottla:"
+_UNLIMITED = 2**62
+_OLD_IDS = ""  # where earlier versions kept the ids
 
 
 @dataclass(slots=True)
 class Position:
     """The offset of a stream: the next offset of each partition, and the ids of the topics they belong to.
 
-    Its JSON is that of Spark's own source, {"orders": {"0": 23}}, with the ids under an empty topic name; checkpoints
-    of Spark's own source can be read.
+    Its JSON is that of Spark's own source, {"orders": {"0": 23}}. The name of one more entry, without partitions, holds
+    the rest as JSON, so that Spark's own source can continue the checkpoint. `start` is where a query's first batch
+    begins: Spark stores only where it ends, and asks again after a restart.
     """
 
     offsets: dict[TopicPartition, int]
     ids: dict[str, str] = field(default_factory=dict)
+    start: dict[TopicPartition, int] | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Position:
         """Parse what Spark stored."""
-        offsets = {
-            TopicPartition(topic, int(number)): int(offset)
-            for topic, numbers in given.items()
-            if topic != _IDS
-            for number, offset in numbers.items()
-        }
-        return cls(offsets, dict(given.get(_IDS, {})))
+        ids: dict[str, str] = dict(given.get(_OLD_IDS, {}))
+        start = None
+        for name in given:
+            if name.startswith(_NOTES):
+                notes = json.loads(name.removeprefix(_NOTES))
+                ids = notes.get("ids", {})
+                start = _parse_offsets(notes["start"]) if "start" in notes else None
+        return cls(_parse_offsets(given), ids, start)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Return what Spark must store, in a stable order."""
-        offsets: dict[str, dict[str, Any]] = {}
-        for (topic, number), offset in sorted(self.offsets.items()):
-            offsets.setdefault(topic, {})[str(number)] = offset
-        return offsets | {_IDS: dict(sorted(self.ids.items()))} if self.ids else offsets
+        notes: dict[str, Any] = {}
+        if self.ids:
+            notes["ids"] = dict(sorted(self.ids.items()))
+        if self.start is not None:
+            notes["start"] = _offsets_json(self.start)
+        offsets = _offsets_json(self.offsets)
+        return offsets | {_NOTES + json.dumps(notes): {}} if notes else offsets
+
+
+def _parse_offsets(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(number)): int(offset)
+        for topic, numbers in given.items()
+        if topic != _OLD_IDS and not topic.startswith(_NOTES)
+        for number, offset in numbers.items()
+    }
+
+
+def _offsets_json(offsets: dict[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    listed: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        listed.setdefault(topic, {})[str(number)] = offset
+    return listed
 
 
 class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -82,7 +110,9 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._newest: Position | None = None
-        self._waiting_since: float | None = None
+        self._initial: dict[TopicPartition, int] | None = None
+        self._topics: tuple[float, dict[str, TopicInfo]] | None = None
+        self._last_trigger: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what an executor needs: the plan alone."""
@@ -95,27 +125,30 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a new query begins."""
         plan = self._plan
         with reachable(plan.settings.bootstrap):
-            ids, bounds = self._current_offsets()
-            starts = resolve(
-                self._client,
-                plan.start,
-                bounds,
-                "startingOffsets",
-                strict_times=plan.strict_times,
-                committed=plan.settings.committed,
+            topics, partitions = self._find_partitions(required=True)
+            committed = plan.settings.committed
+            bounds = Bounds.ask(self._client, partitions, committed=committed)
+            edges = resolve(
+                self._client, plan.start, bounds, "startingOffsets", strict_times=plan.strict_times, committed=committed
             )
+        starts = {partition: edge.offset for partition, edge in edges.items()}
+        self._initial = starts
         self._committed = dict(starts)
-        return Position(starts, ids).to_json()
+        return Position(starts, _ids(topics)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of maxOffsetsPerTrigger."""
-        return ReadMaxRows(self._plan.most_offsets) if self._plan.most_offsets else ReadAllAvailable()
+        plan = self._plan
+        if plan.most_offsets:
+            return ReadMaxRows(plan.most_offsets)
+        # Spark asks for everything with ReadAllAvailable, whatever minOffsetsPerTrigger is.
+        return ReadMaxRows(_UNLIMITED) if plan.fewest_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end offsets: the query reads up to them, in as many batches as its limit requires."""
         with reachable(self._plan.settings.bootstrap):
-            ids, bounds = self._current_offsets()
-        self._target = Position(bounds.latest, ids)
+            topics, latest = self._latest(required=True)
+        self._target = Position(latest, _ids(topics))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the next micro-batch ends."""
@@ -124,23 +157,25 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._commit_group(before)
         with reachable(self._plan.settings.bootstrap):
             # Retry: a broker that restarts must not end the query.
-            ids, bounds = self._client.retrying(lambda: self._current_offsets(begun=True))
-        self._newest = Position(bounds.latest, ids)
+            topics, latest = self._client.retrying(lambda: self._latest(required=False))
+            ids = _ids(topics)
+            begun = self._client.retrying(lambda: self._begun(before, ids, latest))
+        self._newest = Position(latest, ids)
+        ends = latest
         if self._target is not None:
-            ends = {
-                p: min(end, self._target.offsets[p]) for p, end in bounds.latest.items() if p in self._target.offsets
-            }
-        else:
-            ends = bounds.latest
-        begun = self._begun(before, ids, bounds)
+            target = self._target.offsets
+            ends = {partition: min(end, target[partition]) for partition, end in latest.items() if partition in target}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
-        ends = _limited(begun, ends, most)
         if self._target is None and not isinstance(limit, ReadAllAvailable) and self._too_few(begun, ends):
             return start
-        return Position(
-            ends,
-            {topic: topic_id for topic, topic_id in ids.items() if any(partition.topic == topic for partition in ends)},
-        ).to_json()
+        ends = _limited(begun, ends, most)
+        kept = {partition.topic for partition in ends}
+        after = Position(ends, {topic: topic_id for topic, topic_id in ids.items() if topic in kept})
+        if after.offsets == before.offsets and after.ids == before.ids:
+            return start  # the same text: Spark compares it to find out whether there is a new batch
+        if before.offsets == self._initial:
+            after.start = before.offsets
+        return after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the newest offsets seen, for the query's progress."""
@@ -149,6 +184,8 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of one micro-batch: the same for the same offsets, whenever it runs."""
         before, after = Position.parse(start), Position.parse(end)
+        if before.offsets == self._initial:
+            before = self._first_start(before, after)
         ranges = []
         for (topic, number), last in sorted(after.offsets.items()):
             known = before.offsets.get(TopicPartition(topic, number))
@@ -156,17 +193,28 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = 0 if known is None or recreated else known
             if first < last:
                 ranges.append(OffsetRange(topic, after.ids.get(topic, ""), number, first, last))
-        return [
-            NetworkTask(offsets)
-            for offsets in split_ranges(ranges, least_tasks=self._plan.least_tasks, largest=self._plan.largest_task)
-        ]
+        return plan_tasks(ranges, least_tasks=self._plan.least_tasks, largest=self._plan.largest_task)
+
+    def _first_start(self, before: Position, after: Position) -> Position:
+        """Return where the first batch begins: where it began when it was planned, which may be before a restart."""
+        if after.start is not None:
+            return Position(after.start, before.ids)
+        bound = self._plan.start
+        moves = bound.default == LATEST and not bound.offsets
+        if moves or bound.timestamp is not None or bound.timestamps or LATEST in _values(bound.offsets):
+            self._lost(
+                "the first batch of this checkpoint was planned by Spark's own source and is not finished: its "
+                "starting offsets are in the file sources/0/0 of the checkpoint, which a Python source cannot read",
+                "give them as startingOffsets, or finish the batch with Spark's own source",
+            )
+        return before
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
         assert isinstance(partition, NetworkTask)
         settle()
-        if partition.range is not None:
-            yield from read_range(partition.range, self._plan.settings)
+        if partition.ranges:
+            yield from read_ranges(partition.ranges, self._plan.settings)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit `end` for the group: Spark has processed everything before it."""
@@ -184,20 +232,30 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._open = self._plan.settings.client()
         return self._open
 
-    def _current_offsets(self, *, begun: bool = False) -> tuple[dict[str, str], Bounds]:
-        """Return the ids of the topics and the offsets of their partitions.
+    def _find_partitions(self, *, required: bool) -> tuple[dict[str, TopicInfo], dict[str, list[int]]]:
+        """Return the topics and their partitions; named topics must exist before a stream begins.
 
-        Before a stream begins, a named topic must exist; later, a missing topic is data loss.
+        The option partition.metadata.cache.ttl.ms keeps them for that time.
         """
-        plan = self._plan
-        topics = find_topics(self._client, plan.selection, required=not begun)
-        partitions = chosen_partitions(topics, plan.selection)
-        bounds = Bounds.ask(self._client, partitions, committed=plan.settings.committed)
-        return {name: str(info.id) for name, info in topics.items()}, bounds
+        now = time.monotonic()
+        if self._topics is None or now - self._topics[0] >= self._plan.topics_age:
+            self._topics = now, find_topics(self._client, self._plan.selection, required=required)
+        topics = self._topics[1]
+        return topics, chosen_partitions(topics, self._plan.selection)
 
-    def _begun(self, before: Position, ids: dict[str, str], bounds: Bounds) -> dict[TopicPartition, int]:
+    def _latest(self, *, required: bool) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int]]:
+        """Return the topics and the end of each partition, with two requests for a single broker."""
+        try:
+            topics, partitions = self._find_partitions(required=required)
+            return topics, list_all(self._client, partitions, LATEST, committed=self._plan.settings.committed)
+        except KafkaError:
+            self._topics = None
+            raise
+
+    def _begun(
+        self, before: Position, ids: dict[str, str], latest: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         """Return where each partition of the next batch begins; report lost records, or raise `DataLossError`."""
-        begun: dict[TopicPartition, int] = {}
         for topic in sorted({topic for topic, _ in before.offsets}):
             if topic not in ids:
                 self._lost(
@@ -210,39 +268,45 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"the stream had read the old one up to {_offsets_text(before, topic)}",
                     "start with a new checkpoint, or let failOnDataLoss=false read the new topic from its beginning",
                 )
-        for partition, end in bounds.latest.items():
-            topic = partition[0]
-            recreated = topic in before.ids and before.ids[topic] != ids.get(topic)
-            known = before.offsets.get(partition)
-            first = bounds.earliest[partition]
-            position = 0 if known is None or recreated else known
+        begun: dict[TopicPartition, int] = {}
+        for partition in latest:
+            recreated = partition.topic in before.ids and before.ids[partition.topic] != ids.get(partition.topic)
+            begun[partition] = 0 if recreated else before.offsets.get(partition, 0)
+        # Log start offsets matter only where there is something to read: an idle trigger does not request them.
+        moved: dict[str, list[int]] = {}
+        for partition, end in latest.items():
+            if begun[partition] != end:
+                moved.setdefault(partition.topic, []).append(partition.partition)
+        earliest = list_all(self._client, moved, EARLIEST, committed=self._plan.settings.committed)
+        for partition, first in earliest.items():
+            position, end = begun[partition], latest[partition]
             if position < first or position > end:
-                known_as = f"new partition {topic}-{partition[1]}" if known is None else f"{topic}-{partition[1]}"
+                known_as = str(partition) if partition in before.offsets else f"new partition {partition}"
                 self._lost(
                     f"{known_as} has offsets {first} to {end}, and the stream is at {position}: records are gone",
                     "failOnDataLoss=false continues with what is there",
                 )
-                position = min(max(position, first), end)
-            begun[partition] = position
+                begun[partition] = min(max(position, first), end)
         return begun
 
     def _lost(self, what: str, way_out: str) -> None:
-        if self._plan.settings.fail_on_data_loss:
-            raise DataLossError(f"{what}; {way_out}")
-        warn("ottla", what)
+        report_loss("ottla", what, way_out, fail=self._plan.settings.fail_on_data_loss)
 
     def _too_few(self, begun: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
-        """Return whether to wait for minOffsetsPerTrigger, at most for maxTriggerDelay."""
+        """Return whether to wait for minOffsetsPerTrigger, at most for maxTriggerDelay since the last batch.
+
+        As in Spark's own source, the first batch does not wait.
+        """
         fewest = self._plan.fewest_offsets
-        waiting = sum(max(end - begun.get(partition, 0), 0) for partition, end in ends.items())
-        if not fewest or not waiting:
+        if not fewest:
             return False
         now = time.monotonic()
-        if waiting >= fewest or now - (self._waiting_since or now) >= self._plan.longest_delay:
-            self._waiting_since = None
-            return False
-        self._waiting_since = self._waiting_since or now
-        return True
+        waiting = sum(max(end - begun.get(partition, 0), 0) for partition, end in ends.items())
+        late = self._last_trigger is None or now - self._last_trigger >= self._plan.longest_delay
+        if waiting < fewest and not late:
+            return True
+        self._last_trigger = now
+        return False
 
     def _commit_group(self, done: Position) -> None:
         group = self._plan.group
@@ -266,6 +330,14 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed.update(changed)
 
 
+def _ids(topics: dict[str, TopicInfo]) -> dict[str, str]:
+    return {name: str(info.id) for name, info in topics.items()}
+
+
+def _values(offsets: dict[str, dict[int, int]]) -> set[int]:
+    return {offset for numbers in offsets.values() for offset in numbers.values()}
+
+
 def _offsets_text(position: Position, topic: str) -> str:
     offsets = [f"{number}: {offset}" for (name, number), offset in sorted(position.offsets.items()) if name == topic]
     return "{" + ", ".join(offsets) + "}"
@@ -278,10 +350,8 @@ def _limited(begun: dict[TopicPartition, int], ends: dict[TopicPartition, int], 
     if not most or total <= most:
         return {partition: max(end, begun.get(partition, 0)) for partition, end in ends.items()}
     limited = {}
-    left = most
-    for partition, count in sorted(waiting.items()):
-        # At least one offset of each partition that has any, or a small partition would never be read.
-        share = min(max(most * count // total, 1 if count else 0), count, left)
-        left -= share
-        limited[partition] = begun.get(partition, 0) + share
+    for partition, count in waiting.items():
+        # A partition with few records gets at least one, as in Spark's own source, or it would never be read.
+        share = most * count // total or (1 if count else 0)
+        limited[partition] = begun.get(partition, 0) + min(share, count)
     return limited

@@ -104,7 +104,7 @@ class RecordTable(DataSource):
         find_log_directories(plan.path)
         return replace(
             plan,
-            selection=Selection(pattern=self.topic),
+            selection=Selection(names=(self.topic,), may_lack=True),
             settings=replace(plan.settings, columns=_READ),
         )
 
