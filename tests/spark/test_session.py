@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.spark.session import _choose_interpreter
+from ottla.spark.session import _choose_cluster_interpreter, _choose_local_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,11 +44,17 @@ def test_local_workers_use_installed_pyspark(
 
 
 def test_configured_python_is_kept(clean: pytest.MonkeyPatch) -> None:
-    _choose_interpreter("spark://host:7077")
-    assert os.environ["PYSPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
-    _choose_interpreter("local[2]")
+    _choose_local_interpreter()
     assert os.environ["PYSPARK_PYTHON"].endswith("worker_python")
-    assert os.environ["OTTLA_SPARK_PYTHON"] == sys.executable
+    assert os.environ["OTTLA_SPARK_PYTHON"] == os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
     clean.setenv("PYSPARK_PYTHON", "/usr/bin/another")
-    _choose_interpreter("local[2]")
-    assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/another"
+    for choose in (_choose_local_interpreter, _choose_cluster_interpreter):
+        choose()
+        assert os.environ["PYSPARK_PYTHON"] == "/usr/bin/another"
+
+
+def test_cluster_runs_drivers_version_of_python_by_name(clean: pytest.MonkeyPatch) -> None:
+    _choose_cluster_interpreter()
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    assert os.environ["PYSPARK_PYTHON"] == name
+    assert shutil.which(name) == os.path.join(os.path.dirname(sys.executable), name)
