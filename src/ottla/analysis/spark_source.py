@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -65,13 +66,12 @@ def _paths(given: Mapping[str, str]) -> list[str]:
     options = Options("ottla-analysis", given, KNOWN)
     listed, path = options.text("paths"), options.text("path")
     if listed is not None:
-        paths: list[str] = json.loads(listed)
-        return paths
+        return [os.path.abspath(name) for name in json.loads(listed)]
     if not path:
         raise OptionError(
             'ottla-analysis needs logs: spark.read.format("ottla-analysis").load("/path/to/events.jsonl")'
         )
-    return [name.strip() for name in path.split(",")]
+    return [os.path.abspath(name.strip()) for name in path.split(",")]  # executors have another working directory
 
 
 class AnalysisReader(DataSourceReader):

@@ -5,6 +5,7 @@
 >>> spark.read.format("ottla-log").load("/var/lib/ottla").show()  # doctest: +SKIP
 """
 
+from ottla.spark.expectations import Expectations
 from ottla.spark.session import SparkSetupError, register, session
 
-__all__ = ["SparkSetupError", "register", "session"]
+__all__ = ["Expectations", "SparkSetupError", "register", "session"]

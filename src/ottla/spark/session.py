@@ -27,6 +27,18 @@ class SparkSetupError(RuntimeError):
 
 def check_setup() -> None:
     """Raise `SparkSetupError` unless pyspark and Java are installed in versions that work; select the Java."""
+    check_pyspark()
+    java, rejected = find_java()
+    if java is None:
+        raise SparkSetupError(
+            f"Spark needs Java 17 or newer, and {', '.join(rejected)}: pip install 'ottla[spark]' brings one"
+            + ("" if os.name == "posix" else " on Linux and macOS; install Java 17 or 21 and set JAVA_HOME")
+        )
+    java.select()
+
+
+def check_pyspark() -> None:
+    """Raise `SparkSetupError` unless pyspark is installed in a version that works."""
     try:
         import pyspark
     except ImportError:
@@ -37,13 +49,6 @@ def check_setup() -> None:
             f"pyspark {pyspark.__version__} is installed and ottla.spark needs 4.2 or a later 4.x: "
             f"pip install 'pyspark==4.2.0' (4.1 does without streams)"
         )
-    java, rejected = find_java()
-    if java is None:
-        raise SparkSetupError(
-            f"Spark needs Java 17 or newer, and {', '.join(rejected)}: pip install 'ottla[spark]' brings one"
-            + ("" if os.name == "posix" else " on Linux and macOS; install Java 17 or 21 and set JAVA_HOME")
-        )
-    java.select()
 
 
 def session(
@@ -174,8 +179,10 @@ def register(spark: SparkSession) -> None:
     """Register ottla's formats with a session and install the filter pushdown."""
     from ottla.spark.formats import SOURCES
     from ottla.spark.pushdown.rule import install as install_pushdown
+    from ottla.spark.reasons import end_with_sentence
     from ottla.spark.sink.exactly_once_plan import watch
 
+    end_with_sentence()
     watch()
     install_pushdown(spark)
     for source in SOURCES:

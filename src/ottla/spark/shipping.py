@@ -163,6 +163,11 @@ def pack(name: str, distributions: tuple[str, ...], *, own_package: bool = False
     files = dict(_files(distributions))
     if own_package:
         files |= dict(_own_files())
+    return _zip(name, files)
+
+
+def _zip(name: str, files: dict[str, Path]) -> Archive:
+    """Write files to a zip of the cache, named by a hash of their sizes and times, unless it is there."""
     digest = hashlib.sha256(python_tag().encode())
     for target, source in sorted(files.items()):
         status = source.stat()
@@ -172,13 +177,29 @@ def pack(name: str, distributions: tuple[str, ...], *, own_package: bool = False
         return Archive(name, path, 0.0)
     began = time.perf_counter()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part:
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as zipped:
-            for target, source in sorted(files.items()):
-                zipped.write(source, target)
+    with (
+        tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as part,
+        zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as zipped,
+    ):
+        for target, source in sorted(files.items()):
+            zipped.write(source, target)
     Path(part.name).replace(path)
     _remove_older(path, name)
     return Archive(name, path, time.perf_counter() - began)
+
+
+def pack_modules(distributions: tuple[str, ...]) -> list[Archive]:
+    """Return one zip for ottla and for each package of the distributions, without the package's own folder.
+
+    Spark Connect has no way to add a folder to the path; it unpacks an archive called `x` to the folder `x`, which
+    Python then imports as the package `x`.
+    """
+    packages: dict[str, dict[str, Path]] = {}
+    for target, source in (*_own_files(), *_files(distributions)):
+        package, _, rest = target.partition("/")
+        if rest and not package.endswith((".dist-info", ".libs")):
+            packages.setdefault(package, {})[rest] = source
+    return [_zip(package, files) for package, files in packages.items()]
 
 
 def cache_folder() -> Path:

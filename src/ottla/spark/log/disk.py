@@ -20,12 +20,13 @@ _REMOTE_FILE = 0  # in place of an inode: a remote store does not tell whether a
 
 
 def plain_path(given: str) -> str:
-    """Return a path without the prefix `file:` and without trailing slashes."""
+    """Return a path without the prefix `file:` and without trailing slashes; a relative one as the driver sees it."""
     path = given.strip()
     if path.startswith("file:"):
         path = path.removeprefix("file:")
         path = path[2:] if path.startswith("//") else path
-    return path.rstrip("/") or path
+    path = path.rstrip("/") or path
+    return path if not path or "://" in path else os.path.abspath(path)
 
 
 def disk_of(path: str) -> Disk:

@@ -23,7 +23,6 @@ from ottla.spark.pipeline.folder import STATE, PipelineError, begin_status, writ
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ACCUMULATOR: Final = "__python_accumulator__"
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
@@ -66,6 +65,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
 
 
 def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, Any]) -> None:
+    from ottla.spark.remote import register_formats
     from ottla.spark.session import session
 
     try:
@@ -117,29 +117,14 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
 
 
 def connect(port: int, token: str) -> Any:
-    """Return a Connect session to the server in this process, whose client ignores unknown responses."""
+    """Return a Connect session to the server in this process."""
     from pyspark.sql.connect.session import SparkSession
 
+    from ottla.spark.remote import ignore_accumulators
+
     session = SparkSession.builder.remote(f"sc://localhost:{port}/;token={token}").create()
-    client = session.client
-    fetch = client._execute_and_fetch_as_iterator
-
-    def without_accumulators(*arguments: Any, **named: Any) -> Iterator[Any]:
-        for response in fetch(*arguments, **named):
-            if getattr(response, "name", None) != _ACCUMULATOR:
-                yield response
-
-    client._execute_and_fetch_as_iterator = without_accumulators
+    ignore_accumulators(session)
     return session
-
-
-def register_formats(session: Any) -> None:
-    """Register ottla's formats with a Connect session."""
-    from ottla.spark.log.source import LogSource
-    from ottla.spark.network.source import NetworkSource
-
-    for source in (LogSource, NetworkSource):
-        session.dataSource.register(source)
 
 
 def _event_messages(results: Iterator[dict[str, Any]]) -> Iterator[str]:

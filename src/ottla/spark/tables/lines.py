@@ -109,7 +109,7 @@ def _find_files(path: str) -> list[str]:
     """Return the files at a path: one, those of a folder or a pattern, or several separated by commas."""
     files: list[str] = []
     for part in path.split(","):
-        location = part.strip().removeprefix("file://")
+        location = os.path.abspath(part.strip().removeprefix("file://"))  # executors have another working directory
         if os.path.isdir(location):
             names = (os.path.join(location, name) for name in os.listdir(location) if not name.startswith((".", "_")))
             files += sorted(name for name in names if os.path.isfile(name))
