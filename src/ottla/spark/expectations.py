@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
 
 METRIC_PREFIX: Final = "ottla.expectations."
@@ -29,6 +31,10 @@ HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 KEEP, DROP, FAIL, DEAD_LETTER = "keep", "drop", "fail", "dead_letter"
 _ROWS: Final = "rows"
 _NAME: Final = re.compile(r"[\w .,:/()'<>=%+-]{1,200}")
+
+
+on_observation: Callable[[Any], None] | None = None
+"""Called with the observation of each check of a DataFrame that is no stream; a backfill sets it."""
 
 
 class ExpectationError(ValueError):
@@ -50,6 +56,16 @@ class CheckedRows:
 
     rows: DataFrame
     dead_letters: DataFrame | None
+    observation: Any = None
+
+    def counts(self) -> dict[str, int]:
+        """Return `rows` and the violations by expectation, after an action on the rows. A stream has them in progress.
+
+        Waits until the first action on the rows has ended.
+        """
+        if self.observation is None:
+            raise ExpectationError("the counts of a stream are in its progress, under observedMetrics")
+        return {key: int(value or 0) for key, value in self.observation.get.items()}
 
     def with_dead_letters(self, output: DataFrame, topic: str | None = None) -> DataFrame:
         """Return rows for one sink that writes both: `output` (to `topic`, unless it has that column) and dead letters.
@@ -106,11 +122,15 @@ class Expectations:
         Dead letters need the source's columns topic, partition, offset, key and value beside the parsed ones (add those
         with `withColumn`, select afterwards); with a column headers, they keep the record's headers.
         """
+        from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
         self._check_columns(rows, dead_letters)
+        observation = None if rows.isStreaming else Observation(METRIC_PREFIX + self.name)
+        if observation is not None and on_observation is not None:
+            on_observation((self.name, observation))
         counted = rows.observe(
-            METRIC_PREFIX + self.name,
+            METRIC_PREFIX + self.name if observation is None else observation,
             f.count(f.lit(1)).alias(_ROWS),
             *[f.count(f.when(_violates(expectation), 1)).alias(expectation.name) for expectation in self.expectations],
         )
@@ -123,7 +143,7 @@ class Expectations:
                 passed = passed.where(self._or_fail(expectation, rows))
         for violated in rejected:
             passed = passed.where(~violated)
-        return CheckedRows(passed, None if dead_letters is None else self._dead(rows, dead_letters))
+        return CheckedRows(passed, None if dead_letters is None else self._dead(rows, dead_letters), observation)
 
     def _with(self, name: str, condition: str, action: str) -> Expectations:
         if not _NAME.fullmatch(name) or name == _ROWS:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import sys
@@ -18,10 +19,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.pipeline.folder import STATE, PipelineError, begin_status, write_status
+from ottla.spark.pipeline.folder import BOOTSTRAP, STATE, PipelineError, begin_status, topic_names, write_status
+from ottla.spark.pipeline.locate import line_in_sql, with_location
+from ottla.spark.reasons import reason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
 _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
@@ -54,9 +57,7 @@ def main(file: str, settings: dict[str, Any]) -> int:
         write_status(state / "status.json", {**status, "state": "stopped", "ended": time.time()})
         return 0
     except BaseException as error:
-        from ottla.spark.reasons import reason
-
-        status |= {"state": "failed", "problem": reason(error), "ended": time.time()}
+        status |= {"state": "failed", "problem": with_location(error, path.parent), "ended": time.time()}
         write_status(state / "status.json", status)
         raise
     status |= {"state": "finished", "ended": time.time()}
@@ -70,6 +71,7 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
 
     try:
         from pyspark.pipelines import cli, spark_connect_pipeline
+        from pyspark.pipelines.graph_element_registry import graph_element_registration_context
         from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
     except ImportError as error:
         raise PipelineError(
@@ -94,6 +96,10 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
             client, default_catalog=spec.catalog, default_database=spec.database, sql_conf=spec.configuration
         )
         registry = SparkConnectGraphElementRegistry(client, graph)
+        topics = topic_names(path.parent / "topics.txt")
+        with graph_element_registration_context(registry):
+            add_topics(client, topics)
+        registry.register_sql = naming_file(registry.register_sql)
         cli.register_definitions(path, registry, spec, client, graph)
         status["state"] = "running"
         write_status(state / "status.json", status)
@@ -114,6 +120,40 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
         del os.environ[_MODE]
         client.stop()
         server.stop()
+
+
+def add_topics(client: Any, topics: list[str]) -> None:
+    """Add a streaming view `topic_<name>` and a sink `to_<name>` for each topic, for pipelines in SQL."""
+    from pyspark import pipelines as dp
+
+    brokers = {"kafka.bootstrap.servers": os.environ[BOOTSTRAP]}
+
+    def add(topic: str) -> None:
+        name = re.sub(r"\W", "_", topic)
+
+        @dp.temporary_view(name=f"topic_{name}")
+        def records() -> Any:
+            reader = client.readStream.format("ottla").options(**brokers).option("subscribe", topic)
+            reader = reader.option("startingOffsets", "earliest").option("kafka.isolation.level", "read_committed")
+            return reader.load()
+
+        dp.create_sink(f"to_{name}", "ottla", {**brokers, "topic": topic})
+
+    for topic in topics:
+        add(topic)
+
+
+def naming_file(register_sql: Callable[[str, Path], None]) -> Callable[[str, Path], None]:
+    """Return a function that registers an SQL file and names file and line of an error in it."""
+
+    def register(sql: str, file: Path) -> None:
+        try:
+            register_sql(sql, file)
+        except Exception as error:
+            line = line_in_sql(str(error))
+            raise PipelineError(f"{file}{'' if line is None else f':{line}'}: {reason(error)}") from error
+
+    return register
 
 
 def connect(port: int, token: str) -> Any:

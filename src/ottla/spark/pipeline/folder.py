@@ -35,6 +35,8 @@ class Pipeline:
     folder: Path
     file: Path
     declarative: bool
+    part: str = ""
+    """The subfolder of `.ottla` with status and log of runs beside the stream: `backfill`."""
 
     @property
     def name(self) -> str:
@@ -49,12 +51,12 @@ class Pipeline:
     @property
     def status_file(self) -> Path:
         """The status file of the last run."""
-        return self.state / "status.json"
+        return self.state / self.part / "status.json"
 
     @property
     def log_file(self) -> Path:
         """The output of the runner and of Spark."""
-        return self.state / "run.log"
+        return self.state / self.part / "run.log"
 
 
 def find_pipeline(path: str | Path) -> Pipeline:
@@ -72,6 +74,26 @@ def find_pipeline(path: str | Path) -> Pipeline:
     raise PipelineError(f"{path} has neither {SPECS[0]} nor {PLAIN}; `ottla pipeline init` creates either")
 
 
+def parse_topics(file: Path) -> list[tuple[str, int | None]]:
+    """Return the topics of a pipeline's topics.txt with their partitions: one `name:partitions` a line, # comments."""
+    if not file.is_file():
+        return []
+    topics: list[tuple[str, int | None]] = []
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        name, _, partitions = line.partition("#")[0].strip().partition(":")
+        if not name:
+            continue
+        if partitions and not partitions.isdigit():
+            raise PipelineError(f"{file.name}:{number}: {line!r}: write name:partitions, such as orders:3")
+        topics.append((name, int(partitions) if partitions else None))
+    return topics
+
+
+def topic_names(file: Path) -> list[str]:
+    """Return the names of the topics of a pipeline's topics.txt."""
+    return [name for name, _ in parse_topics(file)]
+
+
 @dataclass(slots=True)
 class RunSettings:
     """The settings of a run beyond the pipeline itself."""
@@ -82,10 +104,11 @@ class RunSettings:
     dry: bool = False
     once: bool = False
     full_refresh: bool = False
+    backfill: dict[str, Any] | None = None
 
-    def as_json(self) -> str:
+    def as_json(self, part: str = "") -> str:
         """Return the settings for the runner's command line."""
-        return json.dumps({name: getattr(self, name) for name in RunSettings.__slots__})
+        return json.dumps({"part": part, **{name: getattr(self, name) for name in RunSettings.__slots__}})
 
 
 def start(
@@ -96,11 +119,12 @@ def start(
     ignore = pipeline.state / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n")
+    pipeline.status_file.parent.mkdir(exist_ok=True)
     pipeline.status_file.unlink(missing_ok=True)
     module = "ottla.spark.pipeline.declarative" if pipeline.declarative else "ottla.spark.pipeline.plain"
     with pipeline.log_file.open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", module, str(pipeline.file), settings.as_json()],
+            [sys.executable, "-m", module, str(pipeline.file), settings.as_json(pipeline.part)],
             cwd=pipeline.folder,
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C reaches only the command, which stops the runner
@@ -123,7 +147,7 @@ def read_status(pipeline: Pipeline) -> dict[str, Any]:
 
 def begin_status(state: Path) -> dict[str, Any]:
     """Return the first status of a runner, which adds to it."""
-    state.mkdir(exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)
     status: dict[str, Any] = {"pid": os.getpid(), "state": "starting", "started": time.time(), "queries": []}
     write_status(state / "status.json", status)
     return status

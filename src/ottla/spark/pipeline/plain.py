@@ -16,7 +16,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.spark.expectations import counts
 from ottla.spark.pipeline.folder import STATE, begin_status, write_status
+from ottla.spark.pipeline.locate import caller_in, with_location
 from ottla.spark.pipeline.progress import query_progress
 
 if TYPE_CHECKING:
@@ -32,13 +34,13 @@ def main(file: str, settings: dict[str, Any]) -> int:
     from ottla.spark.session import session
 
     path = Path(file)
-    state = path.parent / STATE
+    state = path.parent / STATE / settings.get("part", "")
     status = begin_status(state)
     stopper = Stopper(state / "status.json", status)
     stopper.install()
     config = {
         "spark.sql.streaming.checkpointLocation": str(state / "checkpoints"),
-        "spark.sql.warehouse.dir": str(state / "warehouse"),
+        "spark.sql.warehouse.dir": str(path.parent / STATE / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={state}",
         **settings["config"],
     }
@@ -51,20 +53,23 @@ def main(file: str, settings: dict[str, Any]) -> int:
         if settings["dry"]:
             status["plans"] = plans = []
             _replace_start(lambda writer, _: plans.append(_describe(writer)))
-        elif settings["once"]:
-            _replace_start(_start_once)
+        elif settings.get("backfill"):
+            from ottla.spark.pipeline.backfill import BackfillRange, install
+
+            install(BackfillRange(**settings["backfill"]), status)
+        else:
+            _replace_start(
+                lambda writer, start: watch.started(_start(writer, start, once=settings["once"]), path.parent)
+            )
         watch.start()
         sys.path.insert(0, str(path.parent))
         runpy.run_path(str(path), run_name="__main__")
         while active := spark.streams.active:
             active[0].awaitTermination()
-        failures = [query.exception() for query in watch.seen.values()]
-        problem = next((failure for failure in failures if failure is not None), None)
-        if problem is not None:
-            raise problem
+        watch.raise_failure()
     except BaseException as error:
         if not stopper.stopping:
-            watch.stop("failed", error)
+            watch.stop("failed", with_location(error, path.parent))
             raise
     watch.stop("stopped" if stopper.stopping else "finished")
     spark.stop()
@@ -114,26 +119,41 @@ class Watch:
         self._status = status
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.seen: dict[str, Any] = {}
-        self._totals: dict[str, dict[int, int]] = {}
+        self._seen: dict[str, Any] = {}
+        self._locations: dict[str, str] = {}
+        self._totals: dict[str, QueryTotals] = {}
 
     def start(self) -> None:
         """Start the thread that writes."""
         self._status["state"] = "running"
         self._thread.start()
 
-    def stop(self, state: str, error: BaseException | None = None) -> None:
-        """Write the last status."""
-        from ottla.spark.reasons import reason
+    def started(self, query: Any, folder: Path) -> Any:
+        """Remember where in the pipeline's folder a query was started; return the query."""
+        location = caller_in(folder)
+        if query is not None and location is not None:
+            self._locations[str(query.id)] = location
+        return query
 
+    def raise_failure(self) -> None:
+        """Raise the failure of the first query that failed, with the line that started it."""
+        for key, query in self._seen.items():
+            failure = query.exception()
+            if failure is not None:
+                name = f"query {query.name}" if query.name else "a query without a name"
+                failure.add_note(f"{self._locations.get(key, '')}: {name}")
+                raise failure
+
+    def stop(self, state: str, problem: str | None = None) -> None:
+        """Write the last status."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
         self._look()
         self._status["state"] = state
         self._status["ended"] = time.time()
-        if error is not None:
-            self._status["problem"] = reason(error)
+        if problem is not None:
+            self._status["problem"] = problem
         write_status(self._file, self._status)
 
     def _run(self) -> None:
@@ -145,39 +165,71 @@ class Watch:
         """Read the progress of every query seen; an ended query still has its last progress."""
         try:
             for query in self._spark.streams.active:
-                self.seen.setdefault(str(query.id), query)
+                self._seen.setdefault(str(query.id), query)
+            if not self._seen:
+                return  # a backfill writes its own
             queries = []
-            for key, query in self.seen.items():
-                batches = self._totals.setdefault(key, {})
+            for key, query in self._seen.items():
+                totals = self._totals.setdefault(key, QueryTotals())
                 for batch in query.recentProgress:
-                    batches[int(batch["batchId"])] = int(batch["numInputRows"])
+                    totals.add(json.loads(batch.json))
                 progress = query.lastProgress
                 shown = query_progress(progress and json.loads(progress.json), query.name or key, query.isActive)
-                queries.append({**shown, "total_rows": sum(batches.values())})
+                queries.append({**shown, **totals.shown()})
             self._status["queries"] = queries
         except Exception as error:  # the session is stopping: keep the last progress
             self._status.setdefault("notes", str(error)[:200])
 
 
+class QueryTotals:
+    """Rows and violated expectations of a query in this run. Batches are added once, by their id."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._last_batch = -1
+        self._expectations: dict[str, dict[str, int]] = {}
+
+    def add(self, progress: dict[str, Any]) -> None:
+        """Add the progress of a batch, unless it was added."""
+        batch = int(progress["batchId"])
+        if batch <= self._last_batch:
+            return
+        self._last_batch = batch
+        self._rows += int(progress["numInputRows"])
+        for name, metrics in counts(progress.get("observedMetrics") or {}).items():
+            totals = self._expectations.setdefault(name, {})
+            for key, value in metrics.items():
+                totals[key] = totals.get(key, 0) + value
+
+    def shown(self) -> dict[str, Any]:
+        """Return the entries of a query's status."""
+        return {"total_rows": self._rows, "expectations": self._expectations}
+
+
 def _replace_start(instead: Callable[[Any, Callable[..., Any]], Any]) -> None:
+    """Call `instead` with the writer and the original function where the file calls `start` or `toTable`."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    start = DataStreamWriter.start
+    for name in ("start", "toTable"):
+        setattr(DataStreamWriter, name, _replacement(getattr(DataStreamWriter, name), instead))
 
+
+def _replacement(original: Callable[..., Any], instead: Callable[[Any, Callable[..., Any]], Any]) -> Callable[..., Any]:
     def started(self: Any, *arguments: Any, **named: Any) -> Any:
         if named:
             self.options(**{key: value for key, value in named.items() if key not in _NOT_OPTIONS})
-        return instead(self, lambda: start(self, *arguments, **named))
+        return instead(self, lambda: original(self, *arguments, **named))
 
-    DataStreamWriter.start = started
-
-
-_NOT_OPTIONS: Final = frozenset({"path", "format", "outputMode", "partitionBy", "queryName"})
+    return started
 
 
-def _start_once(writer: Any, start: Callable[[], Any]) -> Any:
-    """Process the available data and stop, whatever trigger the file sets."""
-    writer.trigger(availableNow=True)
+_NOT_OPTIONS: Final = frozenset({"path", "tableName", "format", "outputMode", "partitionBy", "queryName"})
+
+
+def _start(writer: Any, start: Callable[[], Any], *, once: bool) -> Any:
+    """Start a query; with `once` it processes the available data and stops, whatever trigger the file sets."""
+    if once:
+        writer.trigger(availableNow=True)
     return start()
 
 
