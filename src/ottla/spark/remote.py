@@ -49,7 +49,7 @@ def connect(remote: str, app_name: str, config: Mapping[str, str]) -> SparkSessi
             session.stop()
             raise SparkSetupError(str(error)) from error
     register_formats(session)
-    return session  # type: ignore[no-any-return]
+    return session
 
 
 def ship_to_server(session: Any) -> None:

@@ -14,7 +14,7 @@ import typer
 from ottla.cli.options.commands import add_command, add_group
 from ottla.cli.spark.pipeline_run import COLUMNS, AsJson, Folder, backfill, dry_run, find, run, status_rows
 from ottla.cli.spark.redrive import redrive
-from ottla.cli.terminal.output import FAILED, NOT_FOUND, echo, fail, print_json, print_table, usage
+from ottla.cli.terminal.output import FAILED, NOT_FOUND, echo, fail, print_json, print_table, refuse_together, usage
 
 _NO_TESTS = 5
 _NOT_PASSED = {"failure": "failed", "error": "error", "skipped": "skipped"}
@@ -33,7 +33,6 @@ def register(app: typer.Typer) -> None:
     add_command(
         group, "status", status, "ottla pipeline status shop --json", "ottla pipeline status shop --max-lag 1000"
     )
-    add_command(group, "metrics", metrics, "ottla pipeline metrics shop > /var/lib/node_exporter/shop.prom")
 
 
 def init(
@@ -48,7 +47,10 @@ def init(
             "declarative one in Python.",
         ),
     ] = "python",
-    declarative: Annotated[bool, typer.Option("--declarative", help="The same as --template declarative.")] = False,
+    declarative: Annotated[
+        bool,
+        typer.Option("--declarative", help="Use --template declarative."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a pipeline that runs, with a test."""
@@ -123,6 +125,9 @@ def status(
         int | None,
         typer.Option("--max-lag", metavar="N", min=0, help="Exit with 1 if a source has more unread records."),
     ] = None,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Print metrics in Prometheus' text format, as `run --metrics` serves.")
+    ] = False,
     backfill_run: Annotated[bool, typer.Option("--backfill", help="Show the last backfill, not the stream.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -132,8 +137,12 @@ def status(
     """
     from ottla.spark.pipeline.folder import read_status
 
-    current = read_status(find(folder, part="backfill" if backfill_run else ""))
-    if as_json:
+    pipeline = find(folder, part="backfill" if backfill_run else "")
+    current = read_status(pipeline)
+    if prometheus:
+        refuse_together("--prometheus", ("--json", as_json))
+        _print_metrics(pipeline.name, current)
+    elif as_json:
         print_json(current)
     else:
         echo(f"{folder}: {current['state']}" + (f": {current['problem']}" if current.get("problem") else ""))
@@ -149,6 +158,14 @@ def status(
         raise fail(f"a source has {max(lags)} unread records, more than {max_lag}")
 
 
+def _print_metrics(name: str, current: dict[str, Any]) -> None:
+    try:
+        from ottla.spark.pipeline.metrics import render
+    except ImportError as error:
+        raise fail(f"--prometheus requires prometheus-client: pip install 'ottla[metrics]' ({error})") from error
+    typer.echo(render(name, current).decode(), nl=False)
+
+
 def _print_expectations(current: dict[str, Any]) -> None:
     rows = [
         (query["name"], check, name, violations, counts["rows"])
@@ -160,15 +177,3 @@ def _print_expectations(current: dict[str, Any]) -> None:
     if rows:
         columns = ("QUERY", "CHECK", "EXPECTATION", "VIOLATIONS", "ROWS")
         print_table(columns, rows, right=columns[3:])
-
-
-def metrics(folder: Folder = Path()) -> None:
-    """Print the metrics of the last run in Prometheus' text format; `run --metrics` serves them."""
-    from ottla.spark.pipeline.folder import read_status
-    from ottla.spark.pipeline.metrics import render
-
-    pipeline = find(folder)
-    try:
-        typer.echo(render(pipeline.name, read_status(pipeline)).decode(), nl=False)
-    except ImportError as error:
-        raise fail(f"metrics require prometheus-client: pip install 'ottla[metrics]' ({error})") from error

@@ -102,7 +102,7 @@ def backfill(
     as_json: AsJson = False,
     spark: SparkOptions,
 ) -> None:
-    """Run a pipeline over a range of record timestamps, once, beside the running stream.
+    """Run a pipeline over a past range, beside the running stream.
 
     The stream and its checkpoints are not touched. Results are appended to the sinks: running a range twice writes its
     results twice.

@@ -38,7 +38,7 @@ def redrive(
     as_json: AsJson = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Send dead letters back to the topics they came from, each once.
+    """Send dead letters back to their topics, each once.
 
     Reads letters of expectations and of Kafka Connect, and removes the headers of the error. The next run continues
     after the last letter.

@@ -131,12 +131,12 @@ def add_topics(client: Any, topics: list[str]) -> None:
     def add(topic: str) -> None:
         name = re.sub(r"\W", "_", topic)
 
-        @dp.temporary_view(name=f"topic_{name}")
         def records() -> Any:
             reader = client.readStream.format("ottla").options(**brokers).option("subscribe", topic)
             reader = reader.option("startingOffsets", "earliest").option("kafka.isolation.level", "read_committed")
             return reader.load()
 
+        dp.temporary_view(name=f"topic_{name}")(records)
         dp.create_sink(f"to_{name}", "ottla", {**brokers, "topic": topic})
 
     for topic in topics:
