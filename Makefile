@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/ottla/records/kernel/*.p*)
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/ottla/*/kernel/*.p*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "ottla needs Python 3.11 or newer (Debian: apt-get install python3.11 python3.11-venv); set PYTHON=..."; exit 1; }
 	@echo "setting up .venv with the dependencies of pyproject.toml; the first time takes a minute or two"
@@ -55,4 +55,4 @@ lock: $(READY) ## pin the installed versions of the test environment
 	@$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
 clean: ## remove the virtual environment, caches and build output
-	@rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache src/ottla/records/kernel/*.so
+	@rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache src/ottla/*/kernel/*.so

@@ -1,4 +1,4 @@
-"""Builds the native kernel when Cython and a C compiler are there; without them ottla runs the same code uncompiled."""
+"""Builds the native kernels when Cython and a C compiler are there; without them ottla runs the same code uncompiled."""
 
 import ast
 import os
@@ -6,47 +6,59 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNEL = Path("src/ottla/records/kernel")
-PARTS = ("walk", "encode", "keys", "columns")  # in the order in which they need each other
-MODULE = "ottla.records.kernel._compiled"
+# The parts of each kernel, in the order in which they need each other.
+KERNELS = {
+    "ottla.records.kernel": ("walk", "encode", "keys", "columns"),
+    "ottla.schemas.kernel": ("columns", "avro"),
+}
 BUILD = Path("build/kernel")
-# Python's own flags, repeated because the kernel counts on them: integers wrap around as they do in Java.
+# Python's own flags, repeated because the kernels count on them: integers wrap around as they do in Java.
 FLAGS = ["/O2"] if os.name == "nt" else ["-O3", "-fwrapv", "-g0"]
 HEADER = """# cython: language_level=3, annotation_typing=False
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
+import struct
+import sys
 import cython
+from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
 from cython.cimports.libc.string import memcpy
 """
 LAST_TYPE = "ctypedef long long i64\n"
 
 
 def extensions() -> list[Extension]:
-    """Return the one native module of ottla, or nothing where it cannot be translated."""
-    if not KERNEL.exists():
+    """Return the native modules of ottla, or nothing where they cannot be translated."""
+    if not all(_folder(package).exists() for package in KERNELS):
         return []
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    kernel = Extension(MODULE, [str(join_parts())], extra_compile_args=FLAGS)
-    built: list[Extension] = cythonize([kernel], language_level=3, include_path=[str(BUILD)])
+    kernels = [
+        Extension(f"{package}._compiled", [str(join_parts(package))], extra_compile_args=FLAGS) for package in KERNELS
+    ]
+    built: list[Extension] = cythonize(kernels, language_level=3, include_path=[str(BUILD)])
     for extension in built:
         extension.optional = True  # cythonize forgets it when it is set before
     return built
 
 
-def join_parts() -> Path:
-    """Join the parts of the kernel into one source, so that calls between them are inlined; return its path."""
-    target = BUILD.joinpath(*MODULE.split(".")).with_suffix(".py")
-    for depth in range(1, len(MODULE.split("."))):
-        folder = BUILD.joinpath(*MODULE.split(".")[:depth])
+def join_parts(package: str) -> Path:
+    """Join the parts of a kernel into one source, so that calls between them are inlined; return its path."""
+    names = package.split(".")
+    for depth in range(1, len(names) + 1):
+        folder = BUILD.joinpath(*names[:depth])
         folder.mkdir(parents=True, exist_ok=True)
         folder.joinpath("__init__.py").touch()
-    sources = [KERNEL / f"{part}.py" for part in PARTS]
+    target = BUILD.joinpath(*names, "_compiled.py")
+    sources = [_folder(package) / f"{part}.py" for part in KERNELS[package]]
     _write(target, HEADER + "".join(_without_imports(source.read_text(encoding="utf-8")) for source in sources))
     types = [source.with_suffix(".pxd").read_text(encoding="utf-8") for source in sources]
     _write(target.with_suffix(".pxd"), types[0] + "".join(text.partition(LAST_TYPE)[2] for text in types[1:]))
     return target
+
+
+def _folder(package: str) -> Path:
+    return Path("src", *package.split("."))
 
 
 def _without_imports(text: str) -> str:

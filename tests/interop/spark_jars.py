@@ -28,6 +28,8 @@ DELTA = (
     ("io.unitycatalog", "unitycatalog-hadoop", "0.6.0"),
 )
 ICEBERG = (("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0"),)
+# Published for 4.1.1 where 4.2.0 is not; it works with 4.2.0.
+AVRO = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 CACHE = Path(os.environ.get("OTTLA_CACHE", Path(__file__).resolve().parents[2] / ".cache"))
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -58,6 +60,11 @@ def delta_jars() -> str:
 def iceberg_jars() -> str:
     """Iceberg for Spark 4.1, as Spark's setting spark.jars wants it."""
     return _jars("iceberg", ICEBERG)
+
+
+def avro_jars() -> str:
+    """Spark's from_avro, as Spark's setting spark.jars wants it."""
+    return _jars("spark-avro", AVRO)
 
 
 def pyspark_of(version: str) -> Path:
