@@ -1,4 +1,4 @@
-"""Builds the native kernels when Cython and a C compiler are there; without them ottla runs the same code uncompiled."""
+"""Builds the native kernels when Cython and a C compiler are there; without them the same code runs uncompiled."""
 
 import ast
 import os

@@ -148,9 +148,7 @@ class AvroDecoder:
     `step` is passed to `FramedRows.decode`; `explain` words the error of the last row that failed.
     """
 
-    def __init__(
-        self, writer: AvroSchema, reader: AvroSchema, column: _kernel.Column, *, kernel: Any = None
-    ) -> None:
+    def __init__(self, writer: AvroSchema, reader: AvroSchema, column: _kernel.Column, *, kernel: Any = None) -> None:
         self._compiler = _Compiler(kernel or _kernel.compiled())
         self.step: _kernel.Step = self._compiler.step(writer.root, reader.root, column, ())
 
@@ -282,7 +280,7 @@ class _Compiler:
                 return kernel.CopyStep(column)
             case "int" | "long" | "float", "float" | "double":
                 return kernel.PromotedStep(column, writer.kind == "float")
-            case ("bytes" | "string"), ("bytes" | "string"):
+            case (("bytes" | "string"), ("bytes" | "string")):
                 if _is_decimal(reader):
                     return self._decimal(writer, reader, column, -1, path) if writer.kind == "bytes" else None
                 return kernel.BytesStep(column)
@@ -444,7 +442,7 @@ def encode_default(type_: Type, value: Any) -> bytes:
                 raise TypeError("not a number")
             return struct.pack("<f" if type_.kind == "float" else "<d", value)
         case "string":
-            data = value.encode()
+            data: bytes = value.encode()
             return _long(len(data)) + data
         case "bytes":
             data = value.encode("latin-1")
@@ -469,7 +467,7 @@ def encode_default(type_: Type, value: Any) -> bytes:
     if not isinstance(value, dict):
         raise TypeError("not an object")
     return b"".join(
-        encode_default(field.type, value[field.name] if field.name in value else field.default)
+        encode_default(field.type, value.get(field.name, field.default))
         for field in type_.fields
         if field.name in value or field.has_default or _missing(field)
     )

@@ -6,8 +6,11 @@ import base64
 import json
 import urllib.error
 import urllib.request
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
@@ -32,27 +35,36 @@ class RegistryUnreachableError(Exception):
 
 
 class RegistryClient:
-    """Calls one registry; user and password come from the URL, as in `http://user:password@host:8081`."""
+    """Calls one registry; user and password come from the URL, as in `http://user:password@host:8081`, or `login`."""
 
-    def __init__(self, url: str, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 30.0,
+        login: tuple[str, str] | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url}: write the URL of a registry, such as http://localhost:8081")
         self._headers = {"Accept": CONTENT_TYPE, "Content-Type": CONTENT_TYPE}
-        if parts.username is not None:
-            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            self._headers["Authorization"] = "Basic " + base64.b64encode(login.encode()).decode()
+        if login is None and parts.username is not None:
+            login = unquote(parts.username), unquote(parts.password or "")
+        if login is not None:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(":".join(login).encode()).decode()
         host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
         netloc = host if parts.port is None else f"{host}:{parts.port}"
         self._url = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
         self._timeout = timeout
+        self._context = context
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request and return the decoded response."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as response:
+            with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as response:
                 return json.loads(response.read(MAX_RESPONSE_BYTES))
         except urllib.error.HTTPError as error:
             with error:

@@ -75,9 +75,14 @@ class Encoder:
 
 def fetch_schema(client: RegistryClient, version: dict[str, Any]) -> Schema:
     """Parse a schema that a registry returned, with the references that it names."""
+    return parse_schema(version.get("schemaType") or "AVRO", version["schema"], fetch_references(client, version))
+
+
+def fetch_references(client: RegistryClient, version: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of the schemas that a schema refers to, by name, each after those that it refers to itself."""
     texts: dict[str, str] = {}
     _fetch_references(client, version, texts, 0)
-    return parse_schema(version.get("schemaType") or "AVRO", version["schema"], texts)
+    return texts
 
 
 def _fetch_references(client: RegistryClient, version: dict[str, Any], texts: dict[str, str], depth: int) -> None:

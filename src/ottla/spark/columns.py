@@ -14,6 +14,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from ottla.records.columnar import iter_arrow
 from ottla.records.compression import CompressionType
 from ottla.spark.options import OptionError, Options
+from ottla.spark.values.options import VALUE_OPTIONS, ColumnFormat, parse_formats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.records.columnar import AbortedTransaction
+    from ottla.spark.values.decode import ColumnDecoder
     from ottla.storage.names import TopicPartition
 
 _HEADERS: Final = pa.list_(
@@ -50,7 +52,7 @@ _BATCH: Final = (
 )
 BAD_COLUMN: Final = pa.field("badRecord", pa.string())
 _MAX_SEQUENCE: Final = 2**31
-COLUMN_OPTIONS: Final = ("includeHeaders", "columns")
+COLUMN_OPTIONS: Final = ("includeHeaders", "columns", *VALUE_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,29 @@ class Columns:
     """The columns of one read, in order."""
 
     fields: tuple[pa.Field, ...]
+    formats: tuple[ColumnFormat, ...] = ()
+    """How key and value are decoded; without a format they are bytes."""
 
     @property
     def spark(self) -> StructType:
         """Return Spark's schema."""
-        return spark_schema(self.arrow)
+        if not self.formats:
+            return spark_schema(self.arrow)
+        from ottla.spark.values.reader import with_schema_ids
+
+        return with_schema_ids(spark_schema(self.arrow), self.formats)
+
+    def typed(self, topics: list[str], schema: StructType | None = None) -> Columns:
+        """Return the columns with the types of their formats; asks the registry for the schemas of the topics.
+
+        `schema` has the columns that Spark knows already: their schemas are used again.
+        """
+        if not self.formats:
+            return self
+        from ottla.spark.values.reader import resolve_format, typed_fields
+
+        formats = tuple(resolve_format(format_, topics, schema) for format_ in self.formats)
+        return Columns(typed_fields(self.fields, formats), formats)
 
     @property
     def arrow(self) -> pa.Schema:
@@ -76,8 +96,8 @@ class Columns:
 
     @property
     def headers(self) -> bool:
-        """Whether the read includes record headers."""
-        return "headers" in self.names
+        """Whether the read needs record headers."""
+        return "headers" in self.names or any(format_.id_in_header for format_ in self.formats)
 
     @property
     def batch(self) -> bool:
@@ -98,7 +118,10 @@ class Columns:
                     f"{source} has the column {field.name} as {kind.simpleString()}, not as "
                     f"{field.dataType.simpleString()}: leave .schema(...) out and cast the column instead"
                 )
-        return Columns(tuple(self.arrow.field(field.name) for field in schema.fields))
+        fields = tuple(self.arrow.field(field.name) for field in schema.fields)
+        names = {field.name for field in fields}
+        used = [format_ for format_ in self.formats if names & set(format_.columns)]
+        return Columns(fields, tuple(used))
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -118,8 +141,9 @@ def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) 
     if bad:
         fields.append(BAD_COLUMN)
     names = options.text("columns")
+    formats = parse_formats(options)
     if names is None:
-        return Columns(tuple(fields))
+        return Columns(tuple(fields), formats)
     known = {field.name.lower(): field for field in (*fields, _HEADER_COLUMN)}
     chosen = []
     for name in names.split(","):
@@ -131,7 +155,8 @@ def choose_columns(options: Options, *, batch: bool = False, bad: bool = False) 
             chosen.append(field)
     if bad and BAD_COLUMN not in chosen:
         chosen.append(BAD_COLUMN)
-    return Columns(tuple(chosen))
+    chosen_names = [field.name for field in chosen]
+    return Columns(tuple(chosen), tuple(format_ for format_ in formats if format_.column in chosen_names))
 
 
 class TableWriter:
@@ -145,6 +170,7 @@ class TableWriter:
         self._partition = partition
         self._segment = segment
         self._schema = columns.arrow
+        self._decoders = _decoders(columns, partition)
 
     def decode(
         self,
@@ -167,17 +193,37 @@ class TableWriter:
             times=self._times,
         ):
             if batch.num_rows:
-                arrays = [self._array(field.name, field.type, batch, by_offset) for field in self._columns.fields]
+                decoded = self._decoded(batch)
+                arrays = [
+                    decoded[field.name]
+                    if field.name in decoded
+                    else self._array(field.name, field.type, batch, by_offset)
+                    for field in self._columns.fields
+                ]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def rows(self, rows: Sequence[dict[str, object]]) -> pa.RecordBatch:
         """Return a batch of single rows, which the decoder does not yield: control records and damaged bytes."""
         topic, partition = self._partition
         constant = {"topic": topic, "partition": partition, "segment": self._segment}
+        typed = {format_.column: None for format_ in self._columns.formats}  # these bytes are no value of a schema
         return pa.RecordBatch.from_pylist(
-            [{name: {**constant, **row}.get(name) for name in self._columns.names} for row in rows],
+            [{name: {**constant, **row, **typed}.get(name) for name in self._columns.names} for row in rows],
             schema=self._schema,
         )
+
+    def _decoded(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns of formats by name."""
+        columns: dict[str, pa.Array] = {}
+        for format_, decoder in self._decoders:
+            headers = None
+            if format_.id_in_header:
+                headers = [
+                    {header["key"]: header["value"] for header in row} for row in batch.column("headers").to_pylist()
+                ]
+            decoded = decoder.decode(batch.column(format_.column), batch.column("offset"), headers)
+            columns |= {name: array for name, array in zip(format_.columns, decoded, strict=True) if name}
+        return columns
 
     def _array(
         self, name: str, kind: pa.DataType, batch: pa.RecordBatch, by_offset: tuple[pa.Array, pa.Array] | None
@@ -211,6 +257,15 @@ class TableWriter:
                 assert by_offset is not None
                 return by_offset[1].take(pc.index_in(batch.column("base_offset"), value_set=by_offset[0]))
         return batch.column({"batchOffset": "base_offset"}.get(name) or _snake(name)).cast(kind)
+
+
+def _decoders(columns: Columns, partition: TopicPartition) -> list[tuple[ColumnFormat, ColumnDecoder]]:
+    if not columns.formats:
+        return []
+    from ottla.spark.values.decode import ColumnDecoder
+
+    name = f"{partition.topic}-{partition.partition}"
+    return [(format_, ColumnDecoder(format_, name)) for format_ in columns.formats]
 
 
 def _headers(lists: pa.ListArray) -> pa.ListArray:

@@ -60,8 +60,11 @@ cdef class PromotedStep(Step):
     @cython.locals(value=double)
     cdef Py_ssize_t _read(self, bytes_in data, Py_ssize_t position, Py_ssize_t end) except -1
 
+@cython.locals(value=float)
 cdef double _float_at(bytes_in data, Py_ssize_t position) noexcept
+@cython.locals(bits=i64)
 cdef int _put_double(Buffer buffer, double value) except -1
+@cython.locals(bits=int, single=float)
 cdef int _put_float(Buffer buffer, double value) except -1
 
 cdef class CopyStep(Step):
@@ -159,8 +162,8 @@ cdef class FramedRows:
     cpdef bytes value(self, Py_ssize_t row)
     @cython.locals(index=Py_ssize_t)
     cpdef bint is_null(self) noexcept
-    @cython.locals(begun=Py_ssize_t, index=Py_ssize_t, position=Py_ssize_t, end=Py_ssize_t, number=i64, i=Py_ssize_t)
-    cpdef int decode(self, Step step, Column column, i64 schema_id, Py_ssize_t target_bytes) except -1
+    @cython.locals(index=Py_ssize_t, position=Py_ssize_t, end=Py_ssize_t, number=i64, i=Py_ssize_t)
+    cpdef int decode(self, Step step, Column column, i64 schema_id) except -1
     @cython.locals(index=Py_ssize_t)
     cpdef bint decode_row(self, Step step, Column column, Py_ssize_t prefix) except -1
     cpdef skip(self, Column column)

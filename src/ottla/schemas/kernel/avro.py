@@ -11,7 +11,7 @@ import struct
 try:
     import cython  # type: ignore[import-untyped]
 except ImportError:
-    from .columns import cython  # type: ignore[no-redef]
+    from .columns import cython  # type: ignore[attr-defined]
 
 from .columns import BinaryColumn, Buffer, Column, FixedColumn, ListColumn, StructColumn
 
@@ -85,7 +85,7 @@ def _shifted(byte: int, shift: int) -> int:
 
 def _unzigzag(value: int) -> int:
     if cython.compiled:
-        return cython.cast("long long", value >> 1) ^ -cython.cast("long long", value & 1)
+        return cython.cast("long long", value >> 1) ^ -cython.cast("long long", value & 1)  # type: ignore[no-any-return]
     return (value >> 1) ^ -(value & 1)
 
 
@@ -209,8 +209,8 @@ class PromotedStep(Step):
 
 def _float_at(data: Bytes, position: int) -> float:
     if cython.compiled:
-        value: cython.float = 0
-        memcpy(cython.address(value), data + position, 4)
+        value = 0.0
+        memcpy(cython.address(value), cython.address(data[position]), 4)
         return value
     number: float = struct.unpack_from("<f", data, position)[0]
     return number
@@ -218,7 +218,7 @@ def _float_at(data: Bytes, position: int) -> float:
 
 def _put_double(buffer: Buffer, value: float) -> int:
     if cython.compiled:
-        bits: cython.longlong = 0
+        bits = 0
         memcpy(cython.address(bits), cython.address(value), 8)
         return buffer._put8(bits)
     return buffer._put8(int.from_bytes(struct.pack("<d", value), "little"))
@@ -226,8 +226,8 @@ def _put_double(buffer: Buffer, value: float) -> int:
 
 def _put_float(buffer: Buffer, value: float) -> int:
     if cython.compiled:
-        bits: cython.int = 0
-        single: cython.float = value
+        bits = 0
+        single = value
         memcpy(cython.address(bits), cython.address(single), 4)
         return buffer._put4(bits)
     return buffer._put4(int.from_bytes(struct.pack("<f", value), "little"))
@@ -342,7 +342,7 @@ def _shifted_in(value: int, byte: int) -> int:
 
 def _as_signed(value: int) -> int:
     if cython.compiled:
-        return cython.cast("long long", value)
+        return cython.cast("long long", value)  # type: ignore[no-any-return]
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -612,15 +612,13 @@ class FramedRows:
     def is_null(self) -> bool:
         """Return whether the next row is null."""
         index = self._first + self.row
-        return self._has_nulls and not (self._validity[index >> 3] >> (index & 7)) & 1
+        return self._has_nulls and not (self._validity[index >> 3] >> (index & 7)) & 1  # type: ignore[index]
 
-    def decode(self, step: Step, column: Column, schema_id: int, target_bytes: int) -> int:
+    def decode(self, step: Step, column: Column, schema_id: int) -> int:
         """Append rows to the column while they have this schema id; return why it stopped.
 
-        Null rows become null. A row that fails leaves no trace in the column. After about `target_bytes` of input it
-        stops with DONE before the last row.
+        Null rows become null. A row that fails leaves no trace in the column.
         """
-        begun = self._offsets[self._first + self.row]
         while self.row < self.count:
             if self.is_null():
                 column.append_null()
@@ -629,8 +627,6 @@ class FramedRows:
             index = self._first + self.row
             position = self._offsets[index]
             end = self._offsets[index + 1]
-            if end - begun > target_bytes and position > begun:
-                return DONE
             if end - position < 5 or self._data[position] != 0:
                 return UNFRAMED
             number = 0

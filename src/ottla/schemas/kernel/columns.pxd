@@ -23,6 +23,7 @@ cdef class Buffer:
     cdef int _put1(self, unsigned char value) except -1
     cdef int _put4(self, int value) except -1
     cdef int _put8(self, i64 value) except -1
+    @cython.locals(value=int)
     cdef int _int_at(self, Py_ssize_t position) noexcept
     cdef void _cut(self, Py_ssize_t used) noexcept
 

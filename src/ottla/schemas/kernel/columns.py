@@ -66,7 +66,7 @@ class Buffer:
         if cython.compiled:
             if length > self._capacity - self.used:
                 self._grow(length)
-            memcpy(self._pointer + self.used, source + position, length)
+            memcpy(self._pointer + self.used, cython.address(source[position]), length)
         else:
             self._bytes += source[position : position + length]
         self.used += length
@@ -105,7 +105,7 @@ class Buffer:
     def _int_at(self, position: int) -> int:
         """Return the 32-bit number at a position."""
         if cython.compiled:
-            value: cython.int = 0
+            value = 0
             memcpy(cython.address(value), self._pointer + position, 4)
             return value
         return int.from_bytes(self._bytes[position : position + 4], sys.byteorder, signed=True)

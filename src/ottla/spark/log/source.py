@@ -112,12 +112,12 @@ class LogSource(DataSource):
         """Return the columns; wrong options and a wrong path raise here, at load()."""
         plan = Plan.parse(self.options)
         find_log_directories(plan.path)
-        return plan.settings.columns.spark
+        return plan.settings.columns.typed(plan.selection.named).spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the selected columns."""
         plan = Plan.parse(self.options)
-        columns = plan.settings.columns.narrowed(self.name(), schema)
+        columns = plan.settings.columns.typed(plan.selection.named, schema).narrowed(self.name(), schema)
         plan = replace(plan, settings=replace(plan.settings, columns=columns))
         return FilteringLogReader(plan) if plan.pushdown else LogReader(plan)
 

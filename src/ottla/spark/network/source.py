@@ -40,8 +40,8 @@ class NetworkSource(DataSource):
         # Spark does not tell here whether this is a stream: readers check what only one of the two may have.
         plan = NetworkPlan.parse(self.options, streaming=None)
         with reachable(plan.settings.bootstrap), plan.settings.client() as client:
-            find_topics(client, plan.selection)
-        return plan.settings.columns.spark
+            topics = find_topics(client, plan.selection)
+        return plan.settings.columns.typed(sorted(topics)).spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for `spark.read`."""
@@ -97,7 +97,7 @@ class RefusedStream(DataSourceStreamReader):
 
 
 def _with_columns(plan: NetworkPlan, schema: StructType) -> NetworkPlan:
-    columns = plan.settings.columns.narrowed("ottla", schema)
+    columns = plan.settings.columns.typed(plan.selection.named, schema).narrowed("ottla", schema)
     return replace(plan, settings=replace(plan.settings, columns=columns))
 
 
