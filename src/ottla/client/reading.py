@@ -63,7 +63,7 @@ class RecordReader:
 
     With `until` the iteration ends when every partition has reached its end offset; without, it waits for new records.
     A batch with a wrong CRC raises CORRUPT_MESSAGE unless `check_crcs` is false, as in Kafka's consumer.
-    `before_fetch` is called when all fetched records have been returned.
+    `max_bytes` bounds what one fetch returns. `before_fetch` is called when all fetched records have been returned.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class RecordReader:
         read_committed: bool = True,
         check_crcs: bool = True,
         max_wait_ms: int = 500,
+        max_bytes: int = 50 * 1024 * 1024,
         before_fetch: Callable[[], None] | None = None,
     ) -> None:
         self.positions = dict(positions)
@@ -85,6 +86,7 @@ class RecordReader:
         self._read_committed = read_committed
         self._check_crcs = check_crcs
         self._max_wait_ms = max_wait_ms
+        self._max_bytes = max_bytes
         self._before_fetch = before_fetch
 
     def __iter__(self) -> Iterator[Read]:
@@ -98,7 +100,9 @@ class RecordReader:
         # The client fetches from one node at a time, so a long wait at one node would delay the records of the others.
         nodes = self._client.by_leader(self._topic, positions)
         wait = self._max_wait_ms if len(nodes) == 1 else min(self._max_wait_ms, SHORT_WAIT_MS)
-        return self._client.fetch(self._topic, positions, max_wait_ms=wait, read_committed=self._read_committed)
+        return self._client.fetch(
+            self._topic, positions, max_wait_ms=wait, max_bytes=self._max_bytes, read_committed=self._read_committed
+        )
 
     def _unfinished(self) -> dict[int, int]:
         """Return the positions of the partitions that have not reached their end offset."""

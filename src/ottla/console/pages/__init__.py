@@ -3,9 +3,9 @@
 from typing import Final
 
 from ottla.console.page import Page
-from ottla.console.pages import cluster, topic, topics
+from ottla.console.pages import cluster, records, topic, topics
 
-TOPIC_ROUTES: Final = topic.__name__  # its routes belong to the page of the list
+PARTS_OF_TOPICS: Final = (topic.__name__, records.__name__)  # their routes belong to the page of the list
 
 PAGES: Final[tuple[Page, ...]] = (cluster.page, topics.page)
 """In the order of the navigation."""
