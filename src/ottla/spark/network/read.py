@@ -81,9 +81,8 @@ def _read_together(ranges: Sequence[OffsetRange], settings: ReadSettings, client
         except KafkaError:
             break  # one partition fails: read each alone, which handles or reports it
         progress = False
-        for partition, response in responses.items():
-            reader = waiting[partition]
-            fetched = reader.accept(response)
+        for partition, reader in list(waiting.items()):
+            fetched = reader.accept(responses[partition]) if partition in responses else None
             if fetched is None:
                 continue
             progress = True
