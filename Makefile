@@ -50,6 +50,7 @@ generate: $(READY) ## generate message modules from Apache Kafka's definitions, 
 	@$(BIN)/python tools/generate_api_docs.py
 	@$(BIN)/python tools/generate_config_docs.py
 	@$(BIN)/python tools/generate_event_docs.py
+	@$(BIN)/python tools/generate_spark_options.py
 
 lock: $(READY) ## pin the installed versions of the test environment
 	@$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

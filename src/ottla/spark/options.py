@@ -9,8 +9,13 @@ import difflib
 import re
 from typing import TYPE_CHECKING
 
+from ottla.spark.client_settings import answer, option_names
+from ottla.spark.data_loss import warn
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from ottla.spark.client_settings import Side
 
 # Options that Spark adds to those of any source or sink.
 _SPARK_OPTIONS = frozenset({"path", "paths", "checkpointlocation", "queryname", "truncate", "numrows", "mode"})
@@ -41,17 +46,60 @@ class Options:
     """
 
     def __init__(
-        self, source: str, given: Mapping[str, str], known: Iterable[str], prefixes: tuple[str, ...] = ()
+        self,
+        source: str,
+        given: Mapping[str, str],
+        known: Iterable[str],
+        *,
+        side: Side | None = None,
+        ignored: Mapping[str, str] | None = None,
     ) -> None:
+        """Check all names.
+
+        With a side, settings of Kafka's clients are options too. `ignored` has further options with the reasons why
+        they have no effect.
+        """
         self.source = source
         self._given = {name.lower(): value for name, value in given.items()}
-        names = {name.lower(): name for name in known}
+        self._ignored: list[tuple[str, str]] = []
+        without_effect = {name.lower(): (name, reason) for name, reason in (ignored or {}).items()}
+        names = {name.lower(): name for name in (*known, *(ignored or ()))}
         for name in self._given:
-            if name in names or name in _SPARK_OPTIONS or name.startswith(("spark.", *prefixes)):
-                continue
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-            hint = f"did you mean {names[close[0]]}?" if close else f"there are {', '.join(sorted(names.values()))}."
-            raise OptionError(f"{source} has no option {name}; {hint}")
+            if name in without_effect:
+                self._ignored.append(without_effect[name])
+            elif side is not None and name.startswith("kafka."):
+                self._check_setting(name, side)
+            elif name not in names and name not in _SPARK_OPTIONS and not name.startswith("spark."):
+                close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+                known_names = ", ".join(sorted(names.values()))
+                hint = f"did you mean {names[close[0]]}?" if close else f"there are {known_names}."
+                raise OptionError(f"{source} has no option {name}; {hint}")
+
+    def _check_setting(self, name: str, side: Side) -> None:
+        result = answer(name.removeprefix("kafka."), side)
+        if result is None:
+            close = difflib.get_close_matches(name, option_names(), n=1, cutoff=0.75)
+            hint = f"did you mean {close[0]}?" if close else "Kafka's clients have no such setting."
+            raise OptionError(f"{self.source} has no option {name}; {hint}")
+        if result.kind == "refused":
+            raise OptionError(f"{name} is not supported: {result.reason}")
+        if result.kind == "ignored":
+            self._ignored.append((name, result.reason))
+
+    def ignore(self, name: str, reason: str) -> None:
+        """Note that an option has no effect in this read or write."""
+        if name in self:
+            self._ignored.append((name, reason))
+
+    @property
+    def ignored(self) -> tuple[tuple[str, str], ...]:
+        """The options that have no effect, each with the reason."""
+        return tuple(self._ignored)
+
+    def warn_ignored(self) -> None:
+        """Print one warning for each option that has no effect."""
+        for name, reason in self._ignored:
+            warn(self.source, f"the option {name} has no effect: {reason}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._given

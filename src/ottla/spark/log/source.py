@@ -86,7 +86,7 @@ class Plan:
             options.choice(name, levels, isolation),
             strategy == "error",
             options.choice("readUpTo", READ_UP_TO, READ_UP_TO[0]),
-            options.integer("minPartitions", 0) or 0,
+            options.integer("minPartitions", 0, least=1) or 0,
             options.size("maxPartitionBytes", LARGEST_TASK),
             is_pushed(options),
         )

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.columns import COLUMN_OPTIONS, Columns, choose_columns
-from ottla.spark.connect import SECURITY_PREFIXES, open_client, security_settings
+from ottla.spark.connect import open_client, security_settings
+from ottla.spark.data_loss import warn
 from ottla.spark.offsets import (
     LATEST,
     RANGE_OPTIONS,
     Bound,
     Selection,
+    overridden_options,
     parse_end,
     parse_selection,
     parse_start,
@@ -24,54 +26,29 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ("read_uncommitted", "read_committed")
 ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+STREAM_ONLY: Final = (
+    "groupId",
+    "maxOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minOffsetsPerTrigger",
+    "partition.metadata.cache.ttl.ms",
+)
+NO_STREAM: Final = "it is for streams, and this is a batch read"
 KNOWN: Final = (
     *RANGE_OPTIONS,
     *COLUMN_OPTIONS,
-    "kafka.bootstrap.servers",
-    "kafka.isolation.level",
-    "kafka.client.id",
-    "kafka.request.timeout.ms",
-    "kafka.fetch.max.wait.ms",
-    "kafka.max.partition.fetch.bytes",
+    *STREAM_ONLY,
     "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "groupId",
     "filterPushdown",
-)
-# Settings of Spark's own source and of Kafka's Java consumer that tune threads, memory and time: accepted and ignored,
-# so that a job needs no change. groupIdPrefix and kafka.group.id name groups that never commit; ottla adds groupId.
-_IGNORED: Final = (
-    "groupIdPrefix",
-    "kafka.group.id",
     "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafka.fetch.max.bytes",
-    "kafka.fetch.min.bytes",
-    "kafka.max.poll.records",
-    "kafka.max.poll.interval.ms",
-    "kafka.session.timeout.ms",
-    "kafka.heartbeat.interval.ms",
-    "kafka.default.api.timeout.ms",
-    "kafka.metadata.max.age.ms",
-    "kafka.receive.buffer.bytes",
-    "kafka.send.buffer.bytes",
-    "kafka.reconnect.backoff.ms",
-    "kafka.reconnect.backoff.max.ms",
-    "kafka.retry.backoff.ms",
-    "kafka.client.rack",
-    "kafka.check.crcs",
+    "maxRecordsPerPartition",
+    "minPartitions",
 )
-_REFUSED: Final = {
-    "kafka.auto.offset.reset": "use startingOffsets",
-    "kafka.key.deserializer": "keys are bytes: cast or decode the column",
-    "kafka.value.deserializer": "values are bytes: cast or decode the column",
-    "kafka.enable.auto.commit": "use groupId to commit what was processed",
-    "kafka.interceptor.classes": "there are no Java classes in this reader",
+# Options of Spark's own source that have no effect here; kafka.* settings are in `client_settings`.
+IGNORED: Final = {
+    "groupIdPrefix": "reads join no group; the option groupId commits the offsets of a stream",
+    "fetchOffset.numRetries": "offsets are requested again until kafka.request.timeout.ms is over",
+    "fetchOffset.retryIntervalMs": "offsets are requested again until kafka.request.timeout.ms is over",
 }
 FETCH_BYTES: Final = 4 << 20
 RESPONSE_BYTES: Final = 50 << 20
@@ -117,19 +94,22 @@ class NetworkPlan:
     topics_age: float
     group: str | None
     pushdown: bool
+    ignored: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def parse(cls, given: Any, *, streaming: bool | None) -> NetworkPlan:
         """Parse and check all options before any request is sent; `streaming` is None if it is not known."""
-        for name, reason in _REFUSED.items():
-            if name in {option.lower() for option in given}:
-                raise OptionError(f"{name} is not supported: {reason}")
-        options = Options("ottla", given, (*KNOWN, *_IGNORED), prefixes=SECURITY_PREFIXES)
+        options = Options("ottla", given, KNOWN, side="read", ignored=IGNORED)
+        for name, winner in overridden_options(options):
+            options.ignore(name, f"{winner} overrides it")
         bootstrap = options.required("kafka.bootstrap.servers", "localhost:9092")
         if options.text("path"):
             raise OptionError(
                 'ottla reads from brokers and takes no path; for files use spark.read.format("ottla-log").load(path)'
             )
+        if streaming is False:
+            for name in STREAM_ONLY:
+                options.ignore(name, NO_STREAM)
         if streaming:
             for name in ENDS:
                 if name in options:
@@ -153,6 +133,9 @@ class NetworkPlan:
         group = options.text("groupId")
         if group is not None and not group.strip():
             raise OptionError('groupId must be the name of a group, for example .option("groupId", "sessions-job")')
+        most, fewest = options.integer("maxOffsetsPerTrigger"), options.integer("minOffsetsPerTrigger")
+        if most is not None and fewest is not None and fewest > most:
+            raise OptionError(f"minOffsetsPerTrigger, {fewest}, is more than maxOffsetsPerTrigger, {most}")
         settings.client().close()  # raises for a malformed address or security setting
         return cls(
             parse_selection(options, required=True),
@@ -160,12 +143,19 @@ class NetworkPlan:
             Bound(LATEST) if streaming else parse_end(options, start),
             settings,
             strategy == "error",
-            options.integer("minPartitions", 0) or 0,
-            options.integer("maxRecordsPerPartition", 0) or 0,
-            options.integer("maxOffsetsPerTrigger", 0) or 0,
-            options.integer("minOffsetsPerTrigger", 0) or 0,
+            options.integer("minPartitions", 0, least=1) or 0,
+            options.integer("maxRecordsPerPartition", 0, least=1) or 0,
+            most or 0,
+            fewest or 0,
             options.seconds("maxTriggerDelay", 900.0),
             max(options.integer("partition.metadata.cache.ttl.ms", 0, least=-1) or 0, 0) / 1000,
             group,
             is_pushed(options),
+            options.ignored,
         )
+
+    def warn_ignored(self, reason: str | None = None) -> None:
+        """Print a warning for each option that has no effect, or for those that have none for this reason."""
+        for name, why in self.ignored:
+            if reason in (None, why):
+                warn("ottla", f"the option {name} has no effect: {why}")

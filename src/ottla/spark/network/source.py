@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from ottla.spark.connect import reachable
 from ottla.spark.network.offsets import NetworkTask, batch_ranges, find_topics, plan_tasks
-from ottla.spark.network.options import NetworkPlan
+from ottla.spark.network.options import NO_STREAM, NetworkPlan
 from ottla.spark.network.read import read_ranges
 from ottla.spark.options import OptionError
 from ottla.spark.pushdown.filters import Limits
@@ -39,13 +39,18 @@ class NetworkSource(DataSource):
         """Return the columns; wrong options, unreachable brokers and missing topics raise here, at load()."""
         # Spark does not tell here whether this is a stream: readers check what only one of the two may have.
         plan = NetworkPlan.parse(self.options, streaming=None)
+        plan.warn_ignored()
         with reachable(plan.settings.bootstrap), plan.settings.client() as client:
             topics = find_topics(client, plan.selection)
         return plan.settings.columns.typed(sorted(topics)).spark
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for `spark.read`."""
-        plan = _with_columns(NetworkPlan.parse(self.options, streaming=False), schema)
+        given = NetworkPlan.parse(self.options, streaming=False)
+        if not given.pushdown:
+            # Spark does not call schema() if the user gives one.
+            given.warn_ignored(NO_STREAM if schema == given.settings.columns.spark else None)
+        plan = _with_columns(given, schema)
         return FilteringNetworkReader(plan) if plan.pushdown else NetworkReader(plan)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.client.producer import Producer
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.compression import CompressionType
-from ottla.spark.connect import SECURITY_PREFIXES, open_client, reachable, security_settings
+from ottla.spark.connect import open_client, reachable, security_settings
 from ottla.spark.options import OptionError, Options
 from ottla.spark.sink.rows import Layout, read_layout, rows_of
 
@@ -40,21 +40,6 @@ OPTIONS: Final = (
     "kafka.request.timeout.ms",
     "kafka.batch.size",
     "kafka.transaction.timeout.ms",
-)
-# Settings of Kafka's Java producer that tune threads and memory: accepted and ignored, so that a job needs no change.
-_JAVA_ONLY: Final = (
-    "kafka.linger.ms",
-    "kafka.buffer.memory",
-    "kafka.max.in.flight.requests.per.connection",
-    "kafka.max.request.size",
-    "kafka.retries",
-    "kafka.retry.backoff.ms",
-    "kafka.delivery.timeout.ms",
-    "kafka.key.serializer",
-    "kafka.value.serializer",
-    "kafka.max.block.ms",
-    "kafka.send.buffer.bytes",
-    "kafka.receive.buffer.bytes",
 )
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _TRANSACTION_TIMEOUT_MS: Final = 300_000
@@ -84,7 +69,8 @@ class SinkPlan:
     @classmethod
     def parse(cls, given: Any, schema: StructType) -> SinkPlan:
         """Parse and check options and columns before anything is sent."""
-        options = Options("ottla", given, (*OPTIONS, *_JAVA_ONLY), prefixes=SECURITY_PREFIXES)
+        options = Options("ottla", given, OPTIONS, side="write")
+        options.warn_ignored()
         bootstrap = options.required("kafka.bootstrap.servers", "localhost:9092")
         topic = options.text("topic")
         acks = options.choice("kafka.acks", tuple(_ACKS), "all")
