@@ -61,6 +61,7 @@ FIELDS: Final = {
     "producer_id": "int",
     "reason": "string: why",
     "rule": "int: number of the rule",
+    "schemas": "list of strings: ids or guids of the registry's schemas that produced records name, each once",
     "timeout_ms": "int",
     "to": "string: the state after",
     "topic": "string",
@@ -104,6 +105,7 @@ KINDS: Final[dict[str, Kind]] = {
             "committed",
             "partitions",
             "offsets",
+            "schemas",
         ),
     ),
     "response": Kind(

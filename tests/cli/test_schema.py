@@ -105,7 +105,7 @@ def test_values_are_written_and_read_with_the_registry(
     app = build(["produce", "consume"])
 
     def call(*words: str, code: int = 0, stdin: str = "") -> str:
-        options = ["-b", cluster.bootstrap, "--value-form", "registry", "--registry", cluster.registry_url]
+        options = ["-b", cluster.bootstrap, "--value", "avro", "--registry", cluster.registry_url]
         result = CliRunner().invoke(app, [*words, *options], input=stdin)
         assert result.exit_code == code, result.output
         return result.output
@@ -121,3 +121,86 @@ def test_values_are_written_and_read_with_the_registry(
     assert "orders-0 offset 2: cannot decode the value: the magic byte is 112" in call(
         "consume", "orders", "-e", code=2
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix", "schema", "value"),
+    [
+        ("avro", "avsc", {"type": "record", "name": "O", "fields": [{"name": "id", "type": "string"}]}, {"id": "a"}),
+        ("json-schema", "json", {"type": "object", "properties": {"id": {"type": "string"}}}, {"id": "a"}),
+        ("protobuf", "proto", 'syntax = "proto3"; message O { string id = 1; }', {"id": "a"}),
+    ],
+)
+def test_produce_registers_a_schema_and_consume_checks_its_type(
+    cluster: Cluster, tmp_path: Path, form: str, suffix: str, schema: object, value: object
+) -> None:
+    topic = f"typed-{form}"
+    cluster.create_topic(topic)
+    file = tmp_path / f"schema.{suffix}"
+    file.write_text(schema if isinstance(schema, str) else json.dumps(schema))
+    app = build(["produce", "consume"])
+    options = ["-b", cluster.bootstrap, "--registry", cluster.registry_url]
+
+    def call(*words: str, stdin: str = "") -> Result:
+        return CliRunner().invoke(app, [*words, *options], input=stdin)
+
+    line = json.dumps(value)
+    sent = call("produce", topic, "--value", form, "--schema", str(file), stdin=line)
+    assert sent.exit_code == 0, sent.output
+    assert json.loads(call("consume", topic, "-e", "--value", form).output) == value
+    assert json.loads(call("consume", topic, "-e", "--value", "registry").output) == value
+    copied = call("consume", topic, "-e", "--json", "--value", form).output
+    assert call("produce", topic, "--from-json", "--value", form, stdin=copied).exit_code == 0
+    records = cluster.records(topic)
+    assert records[0].value == records[1].value
+    assert [record.value for record in cluster.records(topic, decode=True)] == [value, value]
+    other = "avro" if form == "protobuf" else "protobuf"
+    refused = call("consume", topic, "-e", "--value", other)
+    assert refused.exit_code == 2
+    assert f"{topic}-0 offset 0: cannot decode the value: the schema is {form}, not {other}" in refused.output
+    assert f"subject {topic}-value: the schema is {form}" in call("produce", topic, "--value", other, stdin="1").output
+
+
+def test_keys_are_written_and_read_with_the_registry(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("keyed")
+    app = build(["produce", "consume", "schema"])
+    where = ["--registry", cluster.registry_url]
+    CliRunner().invoke(app, ["schema", "register", "keyed-key", write(tmp_path, "k.avsc", "long"), *where])
+    options = ["-b", cluster.bootstrap, "--key-form", "avro", *where]
+    assert CliRunner().invoke(app, ["produce", "keyed", "-K", ":", *options], input="7:text").exit_code == 0
+    assert CliRunner().invoke(app, ["consume", "keyed", "-e", "-K", ":", *options]).output == "7:text\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--value", "avro"], "require --registry URL"),
+        (["--schema", "x.avsc"], "--subject and --schema require --value"),
+        (["--value", "registry", "--schema", "x.avsc", "--registry", "localhost"], "--schema requires --value avro"),
+        (["--key-subject", "s"], "--key-subject requires --key-form"),
+        (["--value", "avro", "--schema", "/no/such.avsc", "--registry", "localhost"], "No such file"),
+        (["--value", "avro", "--registry", "https://localhost", "--registry-ca", "/no/ca"], "no CA certificates"),
+    ],
+)
+def test_registry_options_that_do_not_fit_are_refused(cluster: Cluster, words: list[str], message: str) -> None:
+    result = CliRunner().invoke(build(["produce"]), ["produce", "t", "-b", cluster.bootstrap, *words], input="1")
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_commands_read_a_registry_with_users_and_tls(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    with Cluster(registry=True, tls=True, users={"alice": "s:cret"}) as cluster:
+        ca.write_text(cluster.ca_pem)
+        url = cluster.registry_url.replace("https://", "https://alice:s%3Acret@")
+        app = build(["schema"])
+        file = write(tmp_path, "order.avsc", WIDER)
+        words = ["--registry", url, "--registry-ca", str(ca)]
+        assert CliRunner().invoke(app, ["schema", "register", "a", file, *words]).exit_code == 0
+        assert (
+            "(401)"
+            in CliRunner().invoke(app, ["schema", "list", "--registry", url.replace("s%3A", "x"), *words[2:]]).output
+        )
+        untrusted = CliRunner().invoke(app, ["schema", "list", "--registry", url])
+        assert untrusted.exit_code == 3
+        assert "CERTIFICATE_VERIFY_FAILED" in untrusted.output

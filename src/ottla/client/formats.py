@@ -24,8 +24,11 @@ class Form(StrEnum):
     INT32 = "int32"
     INT64 = "int64"
     FLOAT64 = "float64"
+    AVRO = "avro"
+    JSON_SCHEMA = "json-schema"
+    PROTOBUF = "protobuf"
     REGISTRY = "registry"
-    """JSON, encoded under a schema of a registry."""
+    """JSON, encoded under a schema of a registry, of the named type or of any."""
 
 
 _NUMBERS = {Form.INT32: struct.Struct(">i"), Form.INT64: struct.Struct(">q"), Form.FLOAT64: struct.Struct(">d")}

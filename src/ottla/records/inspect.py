@@ -22,6 +22,7 @@ from ottla.protocol.schema import Message
 from ottla.records.batch import HEADER_SIZE, BatchHeader, check_crc, read_header
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import record_bytes
+from ottla.schemas.framing import KEY_HEADER, VALUE_HEADER, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ HEADER_FIELDS = (
     ("base_sequence", "i"),
     ("num_records", "i"),
 )
+_SCHEMA_HEADERS = (KEY_HEADER.encode(), VALUE_HEADER.encode())
 LOGS = {"offsets": "offsets", "transactions": "transaction", "share": "share"}
 
 
@@ -199,6 +201,12 @@ def _record_lines(reader: _Reader, depth: int, header: BatchHeader, values: str 
     if value_length >= 0:
         value = reader.bytes(value_length, "value")
     yield Line(depth, "value", NULL if value is None else value, *reader.here(value_start), "bytes")
+    if values is None and not header.is_control:
+        for name, field_data, start in (("key", key, key_start), ("value", value, value_start)):
+            schema = schema_of(field_data)
+            if schema is not None:
+                span = reader.shown or (start + 1, start + 5)
+                yield Line(depth, f"{name}_schema_id", f"{schema}, if a registry's client wrote the {name}", *span)
     for data, at, message in _meaning(header, values, key, key_start, value, value_start):
         yield from _message_lines(reader, data, at, message, depth + 1)
     count, line = varint("num_headers")
@@ -209,12 +217,16 @@ def _record_lines(reader: _Reader, depth: int, header: BatchHeader, values: str 
         length = reader.varint(f"Header[{index}].key_length")
         if length < 0:
             raise reader.fail(f"expected a header key, got a length of {length}", f"Header[{index}]", begin)
-        name = reader.bytes(length, f"Header[{index}].key")
-        yield Line(depth + 1, "key", bytes(name).decode("utf-8", "replace"), *reader.here(begin), "string")
+        header_name = reader.bytes(length, f"Header[{index}].key")
+        yield Line(depth + 1, "key", bytes(header_name).decode("utf-8", "replace"), *reader.here(begin), "string")
         begin = reader.position
         length = reader.varint(f"Header[{index}].value_length")
-        content: Any = NULL if length < 0 else reader.bytes(length, f"Header[{index}].value")
-        yield Line(depth + 1, "value", content, *reader.here(begin), "bytes")
+        content = None if length < 0 else reader.bytes(length, f"Header[{index}].value")
+        yield Line(depth + 1, "value", NULL if content is None else content, *reader.here(begin), "bytes")
+        if content is not None and bytes(header_name) in _SCHEMA_HEADERS:
+            schema = schema_of(None, bytes(content))
+            if schema is not None:
+                yield Line(depth + 1, "schema", schema, *reader.here(begin))
 
 
 def _meaning(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ottla.client.client import Client
     from ottla.registry.access import RegistryAccess
     from ottla.registry.change import Change
+    from ottla.registry.local_client import LocalRegistryClient
     from ottla.registry.schemas_topic import TopicRecord
     from ottla.server.web_options import WebOptions
 
@@ -72,6 +73,13 @@ class RegistryServer:
             self._thread.join()
             raise self._failure
         return self
+
+    def client(self) -> LocalRegistryClient:
+        """Return a client that reads schemas from this registry without HTTP."""
+        from ottla.registry.local_client import LocalRegistryClient
+
+        assert self._loop is not None, "start comes first"
+        return LocalRegistryClient(self.service, self._loop, self.url)
 
     def close(self) -> None:
         """Stop serving and disconnect."""

@@ -46,6 +46,23 @@ def unframe(data: bytes, headers: Mapping[str, bytes | None] | None = None, *, i
     return Framed(int.from_bytes(data[1:5], "big"), None, data[5:])
 
 
+def schema_of(data: bytes | memoryview | None, header: bytes | None = None) -> int | str | None:
+    """Return the schema id or guid of a key or value that looks framed, else None; never raises.
+
+    Data without a header is taken for framed if it begins with the magic byte 0 and an id: it may be a coincidence.
+    """
+    if header is not None:
+        try:
+            framed = _from_header(header, b"")
+        except FramingError:
+            return None
+        return framed.guid if framed.schema_id is None else framed.schema_id
+    if data is None or len(data) < 5 or data[0] != MAGIC_ID:
+        return None
+    schema_id = int.from_bytes(data[1:5], "big", signed=True)
+    return schema_id if schema_id > 0 else None
+
+
 def _from_header(header: bytes, data: bytes) -> Framed:
     if len(header) == 17 and header[0] == MAGIC_GUID:
         return Framed(None, str(uuid.UUID(bytes=header[1:])), data)

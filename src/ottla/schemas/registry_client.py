@@ -35,7 +35,11 @@ class RegistryUnreachableError(Exception):
 
 
 class RegistryClient:
-    """Calls one registry; user and password come from the URL, as in `http://user:password@host:8081`, or `login`."""
+    """Calls one registry; user and password come from the URL, as in `http://user:password@host:8081`, or `login`.
+
+    https trusts the system's CA certificates, those of the PEM file `ca_file`, or what `context` has. Redirects are
+    refused, because they would take the password to another host.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class RegistryClient:
         timeout: float = 30.0,
         login: tuple[str, str] | None = None,
         context: ssl.SSLContext | None = None,
+        ca_file: str | None = None,
     ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -57,14 +62,19 @@ class RegistryClient:
         netloc = host if parts.port is None else f"{host}:{parts.port}"
         self._url = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
         self._timeout = timeout
-        self._context = context
+        if ca_file is not None:
+            context = _context(ca_file)
+        handlers: list[urllib.request.BaseHandler] = [_RefuseRedirects()]
+        if context is not None:
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.build_opener(*handlers)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request and return the decoded response."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data, self._headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as response:
+            with self._opener.open(request, timeout=self._timeout) as response:
                 return json.loads(response.read(MAX_RESPONSE_BYTES))
         except urllib.error.HTTPError as error:
             with error:
@@ -110,6 +120,20 @@ class RegistryClient:
         """Delete a version, or a subject with all versions."""
         suffix = "" if version is None else f"/versions/{_quoted(version)}"
         return self.call("DELETE", f"/subjects/{_quoted(subject)}{suffix}?permanent={str(permanent).lower()}")
+
+
+class _RefuseRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _context(ca_file: str) -> ssl.SSLContext:
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{ca_file}: no CA certificates can be read: {error}") from None
 
 
 def _quoted(text: str) -> str:

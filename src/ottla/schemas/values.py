@@ -48,8 +48,15 @@ class Decoder:
 
     def decode(self, data: bytes, headers: Mapping[str, bytes | None] | None = None, *, is_key: bool = False) -> Any:
         """Return the value; FramingError or ValueMismatchError if it cannot be read."""
+        codec, payload = self.find(data, headers, is_key=is_key)
+        return codec.decode(payload)
+
+    def find(
+        self, data: bytes, headers: Mapping[str, bytes | None] | None = None, *, is_key: bool = False
+    ) -> tuple[Codec, bytes]:
+        """Return the codec of a framed value and the bytes that it reads; FramingError without a frame."""
         framed = unframe(data, headers, is_key=is_key)
-        return self.codec(framed.guid if framed.schema_id is None else framed.schema_id).decode(framed.data)
+        return self.codec(framed.guid if framed.schema_id is None else framed.schema_id), framed.data
 
     def codec(self, identifier: int | str | None) -> Codec:
         """Return the codec of a schema id or guid."""
@@ -67,6 +74,11 @@ class Encoder:
         version = client.version(subject)
         self.schema_id: int = version["id"]
         self._codec = Codec(fetch_schema(client, version))
+
+    @property
+    def schema(self) -> Schema:
+        """Return the schema that values are encoded under."""
+        return self._codec.schema
 
     def encode(self, value: Any) -> bytes:
         """Return the framed bytes; ValueMismatchError if the schema does not describe the value."""

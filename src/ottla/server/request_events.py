@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.error_codes import ErrorCode
+from ottla.server.produced_schemas import SCHEMAS_TOPIC, produced_schemas
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Struct
     from ottla.world.clock import Clock
 
+PRODUCE = 0
 # Request fields that identify the subject of a request, by their name in the event log.
 _SUBJECT_FIELDS = {
     "group": ("group_id",),
@@ -50,6 +52,7 @@ class RequestEvents:
             client_id=call.client_id,
             bytes=size,
             **self._subject(request),
+            **self._schemas(call, request),
         )
         return self._clock.monotonic()
 
@@ -68,6 +71,13 @@ class RequestEvents:
             ms=round((self._clock.monotonic() - started) * 1000, 3),
             **error_fields,
         )
+
+    def _schemas(self, call: Call, request: Any) -> dict[str, Any]:
+        """Return the schemas of produced records, if a registry keeps its state in this cluster."""
+        if call.api_key != PRODUCE or SCHEMAS_TOPIC not in self._broker.runtime.image.topic_ids:
+            return {}
+        names = produced_schemas(request)
+        return {"schemas": names} if names else {}
 
     def _subject(self, request: Any) -> dict[str, Any]:
         subject: dict[str, Any] = {}

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.console.server import ConsoleServer
     from ottla.registry.access import RegistryAccess, SubjectAcl
     from ottla.registry.server import RegistryServer
+    from ottla.schemas.registry_client import RegistryClient
     from ottla.security.dev_tls import Authority
     from ottla.security.tls import TlsSettings
     from ottla.server.web import WebServer
@@ -296,6 +297,11 @@ class Cluster(ControlledCluster):
         self._registry = RegistryServer(connect, self._registry_options, self._registry_access).start()
         self._urls["registry"] = self._registry.url
         self._registry_options = replace(self._registry_options, port=int(self._registry.url.rpartition(":")[2]))
+
+    def _schema_client(self, decode: bool | str) -> RegistryClient:
+        if self._registry is not None and not isinstance(decode, str):
+            return self._registry.client()
+        return super()._schema_client(decode)
 
     def _registry_tls(self) -> TlsSettings | None:
         if self.authority is None:

@@ -11,7 +11,7 @@ import typer
 
 from ottla.cli.options.commands import add_command
 from ottla.cli.options.connect import AsJson, ClusterOptions
-from ottla.cli.schemas.values import RegistryDecoder, RegistryUrl
+from ottla.cli.schemas.values import FORM_HELP, REGISTRY_FORMS, RegistryDecoder, RegistryOptions
 from ottla.cli.terminal.output import echo, plain_bytes, refuse_together, warn
 from ottla.client import Client
 from ottla.client.filters import expression_filter, grep_filter, key_filter
@@ -81,6 +81,7 @@ def register(app: typer.Typer) -> None:
         "ottla consume orders -e --json",
         "ottla consume orders -e --filter 'value.amount > 100'",
         "ottla consume orders -e --group backfill    continue where it ended",
+        "ottla consume orders -e --value avro --registry http://localhost:8081",
     )
 
 
@@ -127,12 +128,17 @@ def consume(
         typer.Option("-K", metavar="TEXT", help="Print the key and this text before the value.", show_default=False),
     ] = None,
     key_form: Annotated[
-        Form | None, typer.Option("--key-form", help="Print keys in this form.", show_default="raw")
+        Form | None, typer.Option("--key-form", help=f"Print keys in this form: {FORM_HELP}.", show_default="raw")
     ] = None,
     value_form: Annotated[
-        Form | None, typer.Option("--value-form", help="Print values and headers in this form.", show_default="raw")
+        Form | None,
+        typer.Option(
+            "--value",
+            "--value-form",
+            help=f"Print values and headers in this form: {FORM_HELP}.",
+            show_default="raw",
+        ),
     ] = None,
-    registry: RegistryUrl = None,
     null: Annotated[
         str | None,
         typer.Option(
@@ -160,6 +166,7 @@ def consume(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes on standard error.")] = False,
     as_json: AsJson = False,
     filters: FilterOptions,
+    registry: RegistryOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Read records of a topic.
@@ -169,8 +176,8 @@ def consume(
     if as_json:
         refuse_together("--json", ("-f", template is not None), ("-K", key_delimiter is not None))
         if filters.key is None:
-            refuse_together("--json", ("--key-form", key_form not in (None, Form.REGISTRY)))
-        refuse_together("--json", ("--value-form", value_form not in (None, Form.REGISTRY)))
+            refuse_together("--json", ("--key-form", key_form not in (None, *REGISTRY_FORMS)))
+        refuse_together("--json", ("--value", value_form not in (None, *REGISTRY_FORMS)))
         refuse_together("--json", ("-Z", null is not None))
     if template is not None:
         refuse_together("-f", ("-K", key_delimiter is not None))
@@ -179,9 +186,9 @@ def consume(
     with cluster.connect() as client:
         if template is None:
             template = VALUE_LINE if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + VALUE_LINE
-        by_registry = [form is Form.REGISTRY for form in (key_form, value_form)]
-        decoder = RegistryDecoder(registry, key=by_registry[0], value=by_registry[1]) if any(by_registry) else None
-        forms = [Form.RAW if form in (None, Form.REGISTRY) else form for form in (key_form, value_form)]
+        by_registry = [form in REGISTRY_FORMS for form in (key_form, value_form)]
+        decoder = RegistryDecoder(registry, key=key_form, value=value_form) if any(by_registry) else None
+        forms = [Form.RAW if form in REGISTRY_FORMS else form for form in (key_form, value_form)]
         write_text = pattern(template, forms[0] or Form.RAW, forms[1] or Form.RAW, escaped(null or ""))
         write = _json_writer(*by_registry) if as_json else write_text
         selects = filters.build(key_form)

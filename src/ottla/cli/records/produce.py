@@ -14,7 +14,7 @@ import typer
 
 from ottla.cli.options.commands import add_command
 from ottla.cli.options.connect import AsJson, ClusterOptions
-from ottla.cli.schemas.values import RegistryEncoder, RegistryUrl
+from ottla.cli.schemas.values import FORM_HELP, REGISTRY_FORMS, SCHEMA_TYPES, RegistryEncoder, RegistryOptions
 from ottla.cli.terminal.output import echo, print_json, refuse_together, usage
 from ottla.cli.terminal.progress import byte_progress
 from ottla.client.formats import Form, escaped
@@ -76,6 +76,7 @@ def register(app: typer.Typer) -> None:
         "ottla produce orders -K : -H source=shell    key:value on each line",
         "ottla produce orders --from-json < records.jsonl",
         """echo '{"key": "a", "value": "b"}' | ottla produce orders --from-json""",
+        """echo '{"id": "o-1"}' | ottla produce orders --value avro --schema order.avsc --registry http://localhost:8081""",
     )
 
 
@@ -92,7 +93,7 @@ def produce(
     *,
     values: Annotated[
         list[str] | None,
-        typer.Option("--value", "-v", metavar="TEXT", help="Send this value; repeatable.", show_default=False),
+        typer.Option("--text", "-v", metavar="TEXT", help="Send this value; repeatable.", show_default=False),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", "-l", help="Send each line of the files as a record.")] = False,
     key: Annotated[
@@ -142,19 +143,37 @@ def produce(
         ),
     ] = False,
     key_form: Annotated[
-        Form | None, typer.Option("--key-form", help="Read keys in this form.", show_default="raw")
+        Form | None, typer.Option("--key-form", help=f"Read keys in this form: {FORM_HELP}.", show_default="raw")
     ] = None,
     value_form: Annotated[
-        Form | None, typer.Option("--value-form", help="Read values in this form.", show_default="raw")
+        Form | None,
+        typer.Option("--value", "--value-form", help=f"Read values in this form: {FORM_HELP}.", show_default="raw"),
     ] = None,
-    registry: RegistryUrl = None,
     subject: Annotated[
         str | None,
         typer.Option(
             "--subject",
             metavar="NAME",
-            help="Encode values of the form `registry` under the latest schema of this subject.",
+            help="Encode values under the latest schema of this subject.",
             show_default="TOPIC-value",
+        ),
+    ] = None,
+    key_subject: Annotated[
+        str | None,
+        typer.Option(
+            "--key-subject",
+            metavar="NAME",
+            help="Encode keys under the latest schema of this subject.",
+            show_default="TOPIC-key",
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="FILE",
+            help="Register this schema for values first; a registered one stays as it is.",
+            show_default=False,
         ),
     ] = None,
     compression: Annotated[
@@ -168,6 +187,7 @@ def produce(
         bool, typer.Option("--no-idempotence", help="Disable idempotence; retries may write duplicates.")
     ] = False,
     as_json: AsJson = False,
+    registry: RegistryOptions,
     cluster: ClusterOptions,
 ) -> None:
     """Write records to a topic.
@@ -181,27 +201,36 @@ def produce(
         refuse_together("-v" if values else "FILE without --lines", ("-D", delimiter is not None))
     if lines and not files:
         raise usage("--lines requires files")
+    by_registry, key_by_registry = value_form in REGISTRY_FORMS, key_form in REGISTRY_FORMS
     if from_json:
         refuse_together("--from-json", ("-K", key_delimiter is not None), ("-Z", null_empty))
-        refuse_together("--from-json", ("--value-form", value_form is not None))
+        refuse_together("--from-json", ("--value", value_form is not None and not by_registry))
         if key is None:
-            refuse_together("--from-json", ("--key-form", key_form is not None))
-    if key is None and key_delimiter is None and key_form is not None:
+            refuse_together("--from-json", ("--key-form", key_form is not None and not key_by_registry))
+    elif key is None and key_delimiter is None and key_form is not None:
         raise usage("--key-form requires -k or -K")
-    if key_form is Form.REGISTRY:
-        raise usage("--key-form registry is for `ottla consume` only")
-    if value_form is not Form.REGISTRY and subject is not None:
-        raise usage("--subject requires --value-form registry")
+    if not by_registry and (subject is not None or schema is not None):
+        raise usage("--subject and --schema require --value avro, json-schema or protobuf")
+    if schema is not None and value_form not in SCHEMA_TYPES:
+        raise usage("--schema requires --value avro, json-schema or protobuf, the type of the schema")
+    if not key_by_registry and key_subject is not None:
+        raise usage("--key-subject requires --key-form avro, json-schema, protobuf or registry")
     with cluster.connect() as client:
-        encoder = RegistryEncoder(registry, subject or f"{topic}-value") if value_form is Form.REGISTRY else None
+        encoder = key_encoder = None
+        if value_form is not None and by_registry:
+            encoder = RegistryEncoder(registry, subject or f"{topic}-value", value_form, schema)
+        if key_form is not None and key_by_registry:
+            key_encoder = RegistryEncoder(registry, key_subject or f"{topic}-key", key_form)
+        read_key = _reader(key_form or Form.RAW, key_encoder)
         parser = _RecordParser(
-            None if key is None else read_form(_encode(key), key_form or Form.RAW),
+            None if key is None else read_key(_encode(key)),
             tuple(_header(word) for word in header or ()),
             partition,
             null_empty,
             None if key_delimiter is None else escaped(key_delimiter),
-            key_form or Form.RAW,
-            value_form or Form.RAW,
+            read_key,
+            _reader(value_form or Form.RAW, encoder),
+            key_encoder,
             encoder,
         )
         client.topics([topic])
@@ -246,9 +275,10 @@ class _RecordParser(NamedTuple):
     partition: int | None
     null_empty: bool
     key_delimiter: bytes | None
-    key_form: Form
-    value_form: Form
-    encoder: RegistryEncoder | None = None
+    read_key: Callable[[bytes], bytes]
+    read_value: Callable[[bytes], bytes]
+    key_encoder: RegistryEncoder | None
+    encoder: RegistryEncoder | None
 
     def parse(self, data: bytes) -> Outgoing:
         """Return the record whose value, or key and value, the bytes are."""
@@ -256,13 +286,12 @@ class _RecordParser(NamedTuple):
         if self.key_delimiter is not None:
             before, delimiter, after = data.partition(self.key_delimiter)
             if delimiter:
-                key, value = read_form(before, self.key_form), after
+                key, value = self.read_key(before), after
         if self.null_empty:
             key = key or None
             if not value:
                 return Outgoing(key, None, self.headers, now_ms(), self.partition)
-        encoded = read_form(value, self.value_form) if self.encoder is None else self.encoder.encode(value)
-        return Outgoing(key, encoded, self.headers, now_ms(), self.partition)
+        return Outgoing(key, self.read_value(value), self.headers, now_ms(), self.partition)
 
     def parse_json(self, line: bytes) -> Outgoing:
         """Return the record that a JSON object describes; raise ValueError if it is not one."""
@@ -283,8 +312,8 @@ class _RecordParser(NamedTuple):
             pairs = [(str(header["name"]), _header_value(header)) for header in headers]
         else:
             raise ValueError('headers: write {"name": "value"} or [{"name": "...", "value": "..."}]')
-        key = _json_field(entry, "key")
-        value = _json_field(entry, "value", required=True)
+        key = _json_field(entry, "key", encoder=self.key_encoder)
+        value = _json_field(entry, "value", required=True, encoder=self.encoder)
         partition = self.partition
         if partition is None and entry.get("partition") is not None:
             partition = _json_number(entry, "partition", 2**31)
@@ -396,7 +425,14 @@ def _header_value(header: dict[str, Any]) -> bytes | None:
     return _json_field(header, "value", required=True)
 
 
-def _json_field(entry: dict[str, Any], name: str, *, required: bool = False) -> bytes | None:
+def _reader(form: Form, encoder: RegistryEncoder | None) -> Callable[[bytes], bytes]:
+    """Return a function that turns the text of a key or value into the bytes to send."""
+    return (lambda text: read_form(text, form)) if encoder is None else encoder.encode
+
+
+def _json_field(
+    entry: dict[str, Any], name: str, *, required: bool = False, encoder: RegistryEncoder | None = None
+) -> bytes | None:
     """Return the bytes of a field that is text under `name` or base64 under `<name>_base64`."""
     encoded_name = f"{name}_base64"
     if name in entry and encoded_name in entry:
@@ -405,7 +441,8 @@ def _json_field(entry: dict[str, Any], name: str, *, required: bool = False) -> 
         raise ValueError(f'no field {name}; write "{name}": null for a null')
     encoded = entry.get(encoded_name)
     if encoded is None:
-        return _json_bytes(entry.get(name))
+        given = entry.get(name)
+        return _json_bytes(given) if encoder is None or given is None else encoder.encode_value(given)
     try:
         return base64.b64decode(encoded, validate=True)
     except (TypeError, ValueError) as error:

@@ -66,6 +66,16 @@ class RegistryOptions:
         str,
         typer.Option("--registry", envvar="OTTLA_REGISTRY", metavar="URL", help="Connect to this registry."),
     ] = "http://localhost:8081"
+    ca: Annotated[
+        str | None,
+        typer.Option(
+            "--registry-ca",
+            envvar="OTTLA_REGISTRY_CA",
+            metavar="FILE",
+            help="Trust the CA certificates of this PEM file for https.",
+            show_default="the system's",
+        ),
+    ] = None
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after this many seconds.")
     ] = 30.0
@@ -74,7 +84,7 @@ class RegistryOptions:
     def connect(self) -> Iterator[RegistryClient]:
         """Yield a client; an error becomes one sentence and an exit code."""
         try:
-            yield RegistryClient(self.registry, timeout=self.timeout)
+            yield RegistryClient(self.registry, timeout=self.timeout, ca_file=self.ca)
         except RegistryRefusedError as error:
             raise fail(str(error), code=NOT_FOUND if error.is_missing else FAILED) from error
         except RegistryUnreachableError as error:

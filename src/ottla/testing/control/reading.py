@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ottla.events import KINDS
 from ottla.testing.control import cluster_changes
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
     from ottla.broker.runtime import BrokerRuntime
     from ottla.events import Event, RecentEvents
+    from ottla.schemas.registry_client import RegistryClient
     from ottla.server.run import RunningCluster
     from ottla.testing.control import state
     from ottla.testing.control.matching import Api
     from ottla.testing.control.requests import ReceivedRequest
     from ottla.testing.control.rules import Rules
+    from ottla.testing.decoding import DecodedRecord
 
 T = TypeVar("T")
 _ABSENT = object()
@@ -74,16 +76,44 @@ class StateReader:
 
         return self.call(read)
 
-    def records(self, topic: str, partition: int = 0) -> list[state.StoredRecord]:
+    @overload
+    def records(
+        self, topic: str, partition: int = 0, *, decode: Literal[False] = False
+    ) -> list[state.StoredRecord]: ...
+
+    @overload
+    def records(self, topic: str, partition: int = 0, *, decode: Literal[True] | str) -> list[DecodedRecord]: ...
+
+    def records(
+        self, topic: str, partition: int = 0, *, decode: bool | str = False
+    ) -> list[state.StoredRecord] | list[DecodedRecord]:
         """Return all records of a partition up to the log end offset, without control records.
 
         Records of open and aborted transactions are included.
 
             assert [record.value for record in cluster.records("orders")] == [b"two books"]
+
+        With `decode` keys and values that were written with a schema registry are plain Python values; the others stay
+        bytes. True uses the cluster's own registry, a URL another one.
+
+            assert cluster.records("orders", decode=True)[0].value == {"id": "o-1"}
         """
         from ottla.testing.control.state import read_records
 
-        return self.call(lambda runtime: read_records(runtime, topic, partition))
+        stored = self.call(lambda runtime: read_records(runtime, topic, partition))
+        if decode is False:
+            return stored
+        from ottla.testing.decoding import decode_records
+
+        return decode_records(stored, self._schema_client(decode), f"{topic}-{partition}")
+
+    def _schema_client(self, decode: bool | str) -> RegistryClient:
+        """Return the client of the registry that has the schemas of records."""
+        from ottla.schemas.registry_client import RegistryClient
+
+        if not isinstance(decode, str):
+            raise RuntimeError("decode=True requires a registry: use Cluster(registry=True), or decode=URL")
+        return RegistryClient(decode)
 
     def groups(self) -> list[state.GroupState]:
         """Return all groups: classic, consumer, share and streams."""
