@@ -44,6 +44,7 @@ COMMANDS = {
     "registry": Subcommand("ottla.cli.schemas.registry", "Run a schema registry over any Kafka."),
     "schema": Subcommand("ottla.cli.schemas.schema", "List, show, register, check and delete schemas of any registry."),
     "serve": Subcommand("ottla.cli.serving.serve", "Run a Kafka-compatible broker."),
+    "sink": Subcommand("ottla.cli.spark.sink", "List and retire exactly-once sinks of Spark queries."),
     "tap": Subcommand("ottla.cli.debugging.tap", "Print, capture and disturb traffic between clients and a Kafka."),
     "topic": Subcommand("ottla.cli.admin.topic", "List, describe, create, change and delete topics."),
     "txn": Subcommand("ottla.cli.admin.txn", "List, describe and abort transactions; find hanging ones."),

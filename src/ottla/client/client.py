@@ -252,6 +252,25 @@ class Client:
         self._coordinators[kind, key] = node
         return node
 
+    def find_coordinators(self, keys: Iterable[str], kind: int = GROUP) -> None:
+        """Cache the coordinators of many groups or transactional ids with one request, where the broker allows it.
+
+        A key whose coordinator is not available stays uncached.
+        """
+        missing = [key for key in dict.fromkeys(keys) if (kind, key) not in self._coordinators]
+        if len(missing) < 2:
+            return
+
+        def find() -> FindCoordinatorResponse:
+            if self._any_connection().best_version(10) < 4:
+                return FindCoordinatorResponse()
+            return self.to_any(FindCoordinatorRequest(key_type=kind, coordinator_keys=missing), FindCoordinatorResponse)
+
+        for entry in self.retrying(find).coordinators:
+            if not entry.error_code:
+                self._metadata.brokers.setdefault(entry.node_id, (entry.host, entry.port))
+                self._coordinators[kind, entry.key] = entry.node_id
+
     def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
         """Remove a coordinator from the cache."""
         self._coordinators.pop((kind, key), None)

@@ -28,7 +28,7 @@ from ottla.protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, read_header
+from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, read_header, stamp_producer
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
 
@@ -117,6 +117,11 @@ class Producer:
     def identity(self) -> tuple[int, int]:
         """Producer id and epoch."""
         return self._producer_id, self._epoch
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a partition or a group was added to the transaction, which starts its timeout."""
+        return bool(self._added or self._groups)
 
     # Transactions.
 
@@ -243,6 +248,34 @@ class Producer:
         builder.append(key, value, headers, int(time.time() * 1000) if timestamp is None else timestamp)
         self.records_sent += 1
         return index
+
+    def send_batch(self, topic: str, partition: int, batch: bytearray) -> None:
+        """Send a whole batch that was read from a log, unchanged but for its producer id, epoch and sequence."""
+        target = topic, self._checked(topic, partition)
+        if target in self._open:
+            self._seal(target)
+        if self._idempotent and self._producer_id == NO_PRODUCER_ID:
+            self.initialize()
+        count = read_header(batch).last_offset_delta + 1
+        sequence = self._sequences.get(target, 0) if self._idempotent else NO_SEQUENCE
+        if self._idempotent:
+            self._sequences[target] = (sequence + count) % _LARGEST_SEQUENCE
+        stamp_producer(batch, 0, self._producer_id, self._epoch, sequence)
+        self._full.setdefault(target, []).append(batch)
+        self._full_bytes += len(batch)
+        self.records_sent += count
+        if self._full_bytes >= BUFFER_BYTES:
+            self._send_full()
+
+    def take_unsent(self) -> list[tuple[TopicPartition, bytearray]]:
+        """Remove and return the batches that were not sent, for `send_batch` of another producer."""
+        for partition in list(self._open):
+            self._seal(partition)
+        unsent = [(partition, batch) for partition, batches in self._full.items() for batch in batches]
+        self._full.clear()
+        self._full_bytes = 0
+        self.records_sent -= sum(read_header(batch).record_count for _, batch in unsent)
+        return unsent
 
     def flush(self) -> None:
         """Send all batches; return when the leaders have acknowledged them."""

@@ -1,11 +1,14 @@
-"""Lists and describes transactions and producers; aborts a hanging transaction on a partition (KIP-664)."""
+"""Lists, describes and ends transactions of any producer; aborts a hanging one on a partition (KIP-664)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.client.client import TRANSACTION
+from ottla.client.connection import ConnectionFailedError
 from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ottla.protocol.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from ottla.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -26,10 +29,15 @@ from ottla.protocol.messages.k65_describe_transactions import (
 from ottla.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ottla.client.client import Client
     from ottla.protocol.messages.k66_list_transactions import TransactionState as Listed
+
+T = TypeVar("T")
+END_TXN: Final = 4
+"""The newest EndTxn of transaction protocol v1, which does not bump the epoch (before KIP-890)."""
+_COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 def list_transactions(
@@ -77,6 +85,94 @@ def describe_transaction(client: Client, transactional_id: str) -> tuple[int, Tr
             client.forget_coordinator(transactional_id, TRANSACTION)
             raise KafkaError(state.error_code, f"transactional id {transactional_id}")
         return node, state
+
+    return client.retrying(attempt)
+
+
+def describe_transactions(client: Client, transactional_ids: Iterable[str]) -> dict[str, TransactionState]:
+    """Return the state of many transactional ids; those that do not exist are missing."""
+    names = list(dict.fromkeys(transactional_ids))
+    client.find_coordinators(names, TRANSACTION)
+    states: dict[str, TransactionState] = {}
+
+    def attempt() -> None:
+        by_node: dict[int, list[str]] = {}
+        for name in names:
+            if name not in states:
+                by_node.setdefault(client.coordinator(name, TRANSACTION), []).append(name)
+        problem: KafkaError | None = None
+        for node, group in by_node.items():
+            try:
+                answer = client.to_node(
+                    node, DescribeTransactionsRequest(transactional_ids=group), DescribeTransactionsResponse
+                )
+            except ConnectionFailedError:
+                for name in group:
+                    client.forget_coordinator(name, TRANSACTION)
+                raise
+            for state in answer.transaction_states:
+                name = state.transactional_id
+                if state.error_code not in (0, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+                    client.forget_coordinator(name, TRANSACTION)
+                    problem = KafkaError(state.error_code, f"transactional id {name}")
+                else:
+                    states[name] = state
+        if problem is not None:
+            raise problem
+
+    client.retrying(attempt)
+    return {name: state for name, state in states.items() if not state.error_code}
+
+
+def end_transaction(
+    client: Client, transactional_id: str, producer_id: int, producer_epoch: int, *, committed: bool
+) -> None:
+    """Commit or abort the transaction that another producer opened with this id and epoch.
+
+    A commit of a committed transaction succeeds, as long as the transactional id has the same epoch.
+    """
+    request = EndTxnRequest(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        committed=committed,
+    )
+
+    def send(node: int) -> None:
+        connection = client.node(node)
+        answer = connection.send(request, EndTxnResponse, version=min(END_TXN, connection.best_version(26)))
+        if answer.error_code:
+            raise KafkaError(answer.error_code, f"end of the transaction of {transactional_id}")
+
+    _with_coordinator(client, transactional_id, send)
+
+
+def fence(client: Client, transactional_id: str, *, timeout_ms: int = 60_000) -> tuple[int, int]:
+    """Abort an open transaction and bump the epoch; return producer id and epoch."""
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+    def send(node: int) -> tuple[int, int]:
+        answer = client.to_node(node, request, InitProducerIdResponse)
+        if answer.error_code:
+            raise KafkaError(answer.error_code, f"transactional id {transactional_id}")
+        return answer.producer_id, answer.producer_epoch
+
+    return _with_coordinator(client, transactional_id, send)
+
+
+def _with_coordinator(client: Client, transactional_id: str, send: Callable[[int], T]) -> T:
+    """Send to the coordinator; find it again and retry if it has moved or closed the connection."""
+
+    def attempt() -> T:
+        try:
+            return send(client.coordinator(transactional_id, TRANSACTION))
+        except ConnectionFailedError:
+            client.forget_coordinator(transactional_id, TRANSACTION)
+            raise
+        except KafkaError as error:
+            if error.code in _COORDINATOR_MOVED:
+                client.forget_coordinator(transactional_id, TRANSACTION)
+            raise
 
     return client.retrying(attempt)
 

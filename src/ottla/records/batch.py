@@ -24,6 +24,7 @@ MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
 ATTRIBUTES_POSITION: Final = 21  # the CRC covers everything from here on
 MAX_TIMESTAMP_POSITION: Final = 35
+PRODUCER_POSITION: Final = 43
 
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
@@ -45,6 +46,7 @@ _LENGTH_AND_MAGIC = struct.Struct(">i4xb")
 _OFFSET = struct.Struct(">q")
 _EPOCH = struct.Struct(">i")
 _CRC_AND_ATTRIBUTES = struct.Struct(">Ih")
+_PRODUCER = struct.Struct(">qhi")
 
 
 class TimestampType(IntEnum):
@@ -224,3 +226,19 @@ def stamp_timestamp(buffer: WriteableBuffer, position: int, timestamp_type: Time
     crc = compute_crc(buffer, position, header.size)
     _CRC_AND_ATTRIBUTES.pack_into(buffer, position + CRC_POSITION, crc, attributes)
     return True
+
+
+def stamp_producer(
+    buffer: WriteableBuffer, position: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Write producer id, epoch and sequence into a batch that was read from a log, so that it can be produced again.
+
+    The timestamp type becomes CreateTime, which is the only one that brokers accept from a producer.
+    """
+    header = read_header(buffer, position)
+    attributes = header.attributes & KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME_FLAG
+    stamp_offset(buffer, position, 0, NO_LEADER_EPOCH)
+    _PRODUCER.pack_into(buffer, position + PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    _CRC_AND_ATTRIBUTES.pack_into(buffer, position + CRC_POSITION, 0, attributes)
+    crc = compute_crc(buffer, position, header.size)
+    _CRC_AND_ATTRIBUTES.pack_into(buffer, position + CRC_POSITION, crc, attributes)

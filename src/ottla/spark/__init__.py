@@ -7,5 +7,6 @@
 
 from ottla.spark.expectations import Expectations
 from ottla.spark.session import SparkSetupError, register, session
+from ottla.spark.sink.foreach_batch import write_batch
 
-__all__ = ["Expectations", "SparkSetupError", "register", "session"]
+__all__ = ["Expectations", "SparkSetupError", "register", "session", "write_batch"]

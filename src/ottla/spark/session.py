@@ -180,10 +180,8 @@ def register(spark: SparkSession) -> None:
     from ottla.spark.formats import SOURCES
     from ottla.spark.pushdown.rule import install as install_pushdown
     from ottla.spark.reasons import end_with_sentence
-    from ottla.spark.sink.exactly_once_plan import watch
 
     end_with_sentence()
-    watch()
     install_pushdown(spark)
     for source in SOURCES:
         spark.dataSource.register(source)

@@ -235,11 +235,7 @@ def _start(writer: Any, start: Callable[[], Any], *, once: bool) -> Any:
 
 def _describe(writer: Any) -> dict[str, Any]:
     """Describe a query that a dry run does not start: its columns, and whether it could start."""
-    from ottla.spark.sink.exactly_once_plan import _private, _wants_exactly_once, check_plan
-
     jvm_writer = writer._jwrite
-    if _wants_exactly_once(jvm_writer, {}):
-        check_plan(writer._df)
     options = _private(jvm_writer, "extraOptions")
     name = options.get("queryName")
     return {
@@ -247,6 +243,12 @@ def _describe(writer: Any) -> dict[str, Any]:
         "format": str(_private(jvm_writer, "source")),
         "schema": writer._df.schema.simpleString(),
     }
+
+
+def _private(target: Any, name: str) -> Any:
+    field = target.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(target)
 
 
 if __name__ == "__main__":

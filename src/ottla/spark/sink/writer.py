@@ -20,13 +20,14 @@ from ottla.spark.options import OptionError, Options
 from ottla.spark.sink.rows import Layout, read_layout, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from ottla.client.client import Client
+    from ottla.client.producer import Delivered
 
 OPTIONS: Final = (
     "kafka.bootstrap.servers",
@@ -42,7 +43,7 @@ OPTIONS: Final = (
     "kafka.transaction.timeout.ms",
 )
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
-_TRANSACTION_TIMEOUT_MS: Final = 300_000
+_TRANSACTION_TIMEOUT_MS: Final = 900_000  # the default of the brokers' transaction.max.timeout.ms
 _CODECS: Final = tuple(kind.name.lower() for kind in CompressionType)
 
 
@@ -101,7 +102,14 @@ class SinkPlan:
             self.bootstrap, self.security, client_id=self.client_id, timeout=self.request_timeout_ms / 1000
         )
 
-    def producer(self, client: Client, *, transactional_id: str | None = None, first_partition: int = 0) -> Producer:
+    def producer(
+        self,
+        client: Client,
+        *,
+        transactional_id: str | None = None,
+        first_partition: int = 0,
+        delivered: Callable[[Delivered], None] | None = None,
+    ) -> Producer:
         """Return a producer with these settings."""
         return Producer(
             client,
@@ -113,6 +121,7 @@ class SinkPlan:
             batch_bytes=self.batch_bytes,
             request_timeout_ms=self.request_timeout_ms,
             first_partition=first_partition,
+            delivered=delivered,
         )
 
     def check_target(self) -> None:
