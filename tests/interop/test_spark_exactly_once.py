@@ -1,12 +1,14 @@
 """The exactly-once sink on ottla and on Apache Kafka 4.3.1, with workers and drivers killed at every step.
 
 One driver process is killed per step, while a query to ottla and a query to Apache Kafka are both at it; the next
-driver goes on with what the last one left. Then librdkafka counts, with read_committed.
+driver goes on with what the last one left, with another number of tasks. Then librdkafka counts, with read_committed.
+`python -m tests.interop.sink_kills` does so for longer, with changing input and with brokers killed.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,8 @@ from ottla.client import Client
 from ottla.client.topics import create_topic
 from tests.ottla_node import OttlaNode
 from tests.spark.consume import consume
-from tests.spark.sink.crashing import DRIVER_STEPS, PARTLY, TASK_STEPS
+from tests.spark.crashing import TASK_STEPS
+from tests.spark.sink_crashes import fence_of, random_case, run_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +29,11 @@ if TYPE_CHECKING:
     from tests.interop.apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.interop
+SEED = 431
+CASES = 30
 ROWS = 30
-# From the first record in Kafka to the last moment before Spark's own commit log; what is before that, workers show.
-STEPS = (*TASK_STEPS[TASK_STEPS.index("after first row") :], PARTLY, *DRIVER_STEPS)
+# JVMs are killed where a step leaves something in Kafka; test_sink_crashes.py has all of them.
+STEPS = ("after flush", "before decision", "after decision", "after first end", "after commit")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +63,7 @@ def make_targets(brokers: dict[str, str], folder: Path, name: str) -> list[dict[
 
 def drive(spec: dict[str, Any], folder: Path, *, dies: bool) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.sink.exactly_once_driver", json.dumps(spec)],
+        [sys.executable, "-m", "tests.spark.exactly_once_driver", json.dumps(spec)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
@@ -94,8 +99,18 @@ def test_killed_drivers_write_exactly_once(brokers: dict[str, str], tmp_path: Pa
 def test_killed_workers_write_exactly_once(brokers: dict[str, str], tmp_path: Path) -> None:
     groups = [
         {"step": step, "driver": False, "targets": make_targets(brokers, tmp_path, f"worker {step}")}
-        for step in (*TASK_STEPS, PARTLY)
+        for step in TASK_STEPS
     ]
     # The second number is how often a task may be tried: Spark itself runs it again.
     drive({"master": "local[4,3]", "crashes": groups}, tmp_path, dies=False)
     check([target for group in groups for target in group["targets"]])
+
+
+def test_request_interrupted_on_apache_kafka_writes_once(brokers: dict[str, str]) -> None:
+    """Seeded accidents at any request, without Spark: kills, zombies, aborted transactions, two in a row."""
+    with Client(brokers["kafka"], timeout=300) as client:
+        create_topic(client, "sink-crashes", partitions=2, replication_factor=1)
+    chance = random.Random(SEED)
+    cases = [random_case(chance) for _ in range(CASES)]
+    happened = run_cases(brokers["kafka"], "sink-crashes", cases, fence_of(brokers["kafka"]), {})
+    assert sum(happened.values()) >= CASES // 4

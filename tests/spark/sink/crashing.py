@@ -1,7 +1,8 @@
-"""An exactly-once sink that kills a process once, before or after a given step.
+"""An exactly-once sink that kills a process once, or pauses, before or after a given step.
 
 `crash` names the step. The crash creates the file `crash.flag`, so that the next run does not crash.
-`crash.kill` is the id of the process to kill (the driver's JVM); by default the Python worker exits.
+`crash.kill` is the id of the process to kill (the driver's JVM); by default the Python process of the step exits.
+With `crash.pause`, the process sleeps for that many seconds and then continues.
 With `crash.partner`, the flag of another query in the same driver, the crash waits until that query crashes too.
 """
 
@@ -14,25 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
-from ottla.spark.sink.exactly_once import ExactlyOnceTask, ExactlyOnceWriter, TaskAttempt
+from ottla.spark.sink.commit import BatchCommit
+from ottla.spark.sink.exactly_once import ExactlyOnceWriter, make_commit
+from ottla.spark.sink.task import ExactlyOnceTask, TaskAttempt
 from ottla.spark.sink.writer import SinkPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# In the order of a batch. Steps of a task crash in task 0; "rows" crashes after the first row was sent.
-TASK_STEPS = (
+# In the order of a batch. Steps of a task crash in task 0.
+TASK_STEPS = ("after look", "after open", "after first row", "after flush")
+DRIVER_STEPS = (
     "before fence",
     "after fence",
-    "after look",
-    "after first row",
-    "after flush",
-    "after record",
+    "after read",
+    "after check",
+    "before decision",
+    "after decision",
+    "after first end",
     "after commit",
 )
-# One task has committed, another one has not.
-PARTLY = "other task after flush"
-DRIVER_STEPS = ("driver before commit", "driver after commit")
 
 
 class Crash:
@@ -43,14 +45,18 @@ class Crash:
         self.flag = options.get("crash.flag", "")
         self.batch = int(options.get("crash.batch", "1"))
         self.pid = int(options.get("crash.kill", "0"))
+        self.pause = float(options.get("crash.pause", "0"))
         self.partner = options.get("crash.partner", "")
 
     def reached(self, step: str, batch: int) -> None:
-        """Kill the process if this is the chosen attempt and the flag does not exist yet."""
-        if step != self.step or batch != self.batch or os.path.exists(self.flag):
+        """Kill the process if this is the chosen attempt and the flag does not exist yet; batch -1 is any batch."""
+        if step != self.step or self.batch not in (batch, -1) or os.path.exists(self.flag):
             return
         with open(self.flag, "x"):
             pass
+        if self.pause:
+            time.sleep(self.pause)
+            return
         while self.partner and not os.path.exists(self.partner) and _runs(self.pid):
             time.sleep(0.02)
         if self.pid and _runs(self.pid):
@@ -77,18 +83,15 @@ class CrashingTask(ExactlyOnceTask):
     def reached(self, step: str) -> None:
         if self.attempt.task == 0:
             self._crash.reached(step, self.attempt.batch)
-        elif self.attempt.task == 1:
-            self._crash.reached(f"other task {step}", self.attempt.batch)
+
+    def is_decided(self, client: Any) -> bool:
+        decided = super().is_decided(client)
+        self.reached("after look")
+        return decided
 
     def fence(self, producer: Any) -> None:
-        self.reached("before fence")
         super().fence(producer)
-        self.reached("after fence")
-
-    def last_committed(self, client: Any) -> Any:
-        committed = super().last_committed(client)
-        self.reached("after look")
-        return committed
+        self.reached("after open")
 
     def send(self, producer: Any, row: Any) -> None:
         super().send(producer, row)
@@ -100,30 +103,62 @@ class CrashingTask(ExactlyOnceTask):
 
     def flush(self, producer: Any) -> None:
         super().flush(producer)
-        if self._crash.step == PARTLY and self.attempt.task == 1 and self.attempt.batch == self._crash.batch:
-            self._wait_for_the_other(producer)
         self.reached("after flush")
 
-    def record(self, producer: Any, topic: str, written: Any) -> None:
-        super().record(producer, topic, written)
-        self.reached("after record")
 
-    def commit(self, producer: Any) -> None:
-        super().commit(producer)
+class CrashingCommit(BatchCommit):
+    """A commit that kills a process at one step."""
+
+    crash: Crash
+    batch: int
+
+    def commit(self, batch: int, results: Any) -> Any:
+        self.batch = batch
+        self.reached("before fence")
+        decision = super().commit(batch, results)
         self.reached("after commit")
+        return decision
 
-    def _wait_for_the_other(self, producer: Any) -> None:
-        """Return when task 0 has committed this batch."""
-        other = ExactlyOnceTask(self.plan, TaskAttempt(self.attempt.query, self.attempt.batch, 0))
-        with self.plan.client() as client:
-            while True:
-                committed = other.last_committed(client)
-                if committed is not None and committed.batch >= self.attempt.batch:
-                    return
+    def reached(self, step: str) -> None:
+        self.crash.reached(step, self.batch)
+
+    def fence(self, client: Any) -> Any:
+        producer = super().fence(client)
+        self.reached("after fence")
+        return producer
+
+    def read(self, client: Any) -> Any:
+        decision = super().read(client)
+        self.reached("after read")
+        return decision
+
+    def check(self, client: Any, results: Any) -> Any:
+        dead = super().check(client, results)
+        self.reached("after check")
+        return dead
+
+    def record(self, client: Any, producer: Any, decision: Any, aborted: Any = ()) -> None:
+        commit = producer.commit
+
+        def crash_first() -> None:
+            self.reached("before decision")
+            commit()
+
+        producer.commit = crash_first
+        super().record(client, producer, decision, aborted)
+        producer.commit = commit
+        self.reached("after decision")
+
+    def end(self, client: Any, transactions: Any) -> Any:
+        if self.crash.step == "after first end" and len(transactions) > 1:
+            left = super().end(client, transactions[:1])
+            self.reached("after first end")
+            return left + super().end(client, transactions[1:])
+        return super().end(client, transactions)
 
 
 class CrashingWriter(ExactlyOnceWriter):
-    """A writer that passes its crash to its tasks."""
+    """A writer that passes its crash to its tasks and its commits."""
 
     def __init__(self, plan: SinkPlan, crash: Crash) -> None:
         super().__init__(plan)
@@ -133,10 +168,12 @@ class CrashingWriter(ExactlyOnceWriter):
     def task(self) -> Callable[[SinkPlan, TaskAttempt], ExactlyOnceTask]:  # type: ignore[override]
         return lambda plan, attempt: CrashingTask(plan, attempt, self._crash)
 
-    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
-        self._crash.reached("driver before commit", batchId)
-        super().commit(messages, batchId)
-        self._crash.reached("driver after commit", batchId)
+    def _batch_commit(self, attempt: TaskAttempt) -> BatchCommit:
+        commit = make_commit(self.plan, attempt.query, attempt.run, CrashingCommit)
+        assert isinstance(commit, CrashingCommit)
+        commit.crash = self._crash
+        commit.batch = attempt.batch
+        return commit
 
 
 class CrashingSink(DataSource):

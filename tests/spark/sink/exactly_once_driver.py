@@ -18,9 +18,10 @@ ROWS = 30
 SECONDS = 1800  # a guard
 
 
-def start(spark: Any, target: dict[str, str], crash: dict[str, str] | None = None) -> Any:
+def start(spark: Any, target: dict[str, str], crash: dict[str, str] | None = None, tasks: int = 2) -> Any:
+    """Start a query whose rows have other values and other tasks each time a batch runs."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
-    rows = source.load().selectExpr("cast(value as string) as key", "concat('v', value) as value")
+    rows = source.load().selectExpr("cast(value as string) as key", "uuid() as value").repartition(tasks)
     return (
         rows.writeStream.format("ottla-crashing" if crash else "ottla")
         .options(**(crash or {}))
@@ -42,7 +43,7 @@ def main(spec: dict[str, Any]) -> None:
     spark = session("exactly-once", master=spec["master"], config={**SETTINGS, **spec.get("config", {})})
     spark.sparkContext.setLogLevel("ERROR")
     register_crashing(spark)
-    finish([start(spark, target) for target in spec.get("resume", [])])
+    finish([start(spark, target, tasks=3) for target in spec.get("resume", [])])
     for group in spec.get("crashes", []):
         finish([start(spark, target) for target in group["targets"]])
         pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid() if group["driver"] else 0

@@ -1,31 +1,38 @@
-"""The exactly-once sink, killed at each step: after a restart read_committed shows every row once.
+"""The exactly-once sink in Spark, killed at steps of tasks and of the driver, with plans that are not reproducible.
 
-The tests kill the Python worker of a task, so that the query fails and restarts from its checkpoint, and delete a file
-of Spark's commit log, as if the driver died between its commit and that log. tests/interop/test_spark_exactly_once.py
-kills whole drivers and executors, and has Apache Kafka as the target.
+The tests kill the Python process of a task or of the driver's commit, so that the query fails and restarts from its
+checkpoint. tests/interop/test_spark_exactly_once.py kills JVMs and brokers, and has Apache Kafka as the target;
+test_sink_crashes.py interrupts every request, without Spark.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors.exceptions.captured import StreamingQueryException
 
+from ottla.client.client import Client
+from ottla.client.producer import Producer
+from ottla.client.topics import delete_records
+from ottla.spark import write_batch
+from ottla.spark.options import OptionError
+from ottla.spark.sink.bookkeeping import list_queries
 from ottla.testing import Cluster
-from tests.spark.consume import consume
 
-from .crashing import PARTLY, register_crashing
+from .consume import consume
+from .crashing import register_crashing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = pytest.mark.xdist_group("spark")
 ROWS = 40
+PAGE = Path(__file__).parents[2] / "docs" / "exactly-once.md"
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +41,15 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def rate(spark: SparkSession) -> DataFrame:
-    """Return a stream with one more batch of numbers in each run, in two tasks."""
+def rate(spark: SparkSession, tasks: int = 2) -> DataFrame:
+    """Return a stream with one more batch of numbers in each run; values and order of rows differ in each attempt."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
-    return source.load().selectExpr("cast(value as string) as key", "concat('v', value) as value")
+    frame = source.load().selectExpr("cast(value as string) as key", "uuid() as value")
+    return frame if tasks == 2 else frame.repartition(tasks)
 
 
-def start(frame: DataFrame, cluster: Cluster, topic: str, checkpoint: Path, **crash: str) -> StreamingQuery:
-    return (
+def run(frame: DataFrame, cluster: Cluster, topic: str, checkpoint: Path, **crash: str) -> None:
+    query = (
         frame.writeStream.format("ottla-crashing" if crash else "ottla")
         .options(**{name.replace("_", "."): value for name, value in crash.items()})
         .option("kafka.bootstrap.servers", cluster.bootstrap)
@@ -51,10 +59,7 @@ def start(frame: DataFrame, cluster: Cluster, topic: str, checkpoint: Path, **cr
         .trigger(availableNow=True)
         .start()
     )
-
-
-def run(frame: DataFrame, cluster: Cluster, topic: str, checkpoint: Path, **crash: str) -> None:
-    assert start(frame, cluster, topic, checkpoint, **crash).awaitTermination(600)
+    assert query.awaitTermination(600)
 
 
 def keys(cluster: Cluster, topic: str) -> list[int]:
@@ -65,108 +70,123 @@ def batches(checkpoint: Path, log: str) -> list[int]:
     return sorted(int(file.name) for file in (checkpoint / log).iterdir() if file.name.isdigit())
 
 
-@pytest.mark.parametrize("step", ["after first row", "after record", PARTLY])
-def test_killed_task_writes_each_row_once(spark: SparkSession, cluster: Cluster, tmp_path: Path, step: str) -> None:
+@pytest.mark.parametrize("step", ["after flush", "after decision", "after first end"])
+def test_killed_process_writes_each_row_once(spark: SparkSession, cluster: Cluster, tmp_path: Path, step: str) -> None:
+    """The batch runs again with three tasks instead of two, and other values."""
     topic = f"died-{step.replace(' ', '-')}"
     cluster.create_topic(topic, 3)
     register_crashing(spark)
     flag, checkpoint = tmp_path / "flag", tmp_path / "checkpoint"
-    crash = {"crash": step, "crash_flag": str(flag), "crash_batch": "0"}
     with pytest.raises(StreamingQueryException):
-        run(rate(spark), cluster, topic, checkpoint, **crash)
+        run(rate(spark), cluster, topic, checkpoint, crash=step, crash_flag=str(flag), crash_batch="0")
     assert flag.exists()
     assert (batches(checkpoint, "offsets"), batches(checkpoint, "commits")) == ([0], [])
-    run(rate(spark), cluster, topic, checkpoint)
+    run(rate(spark, 3), cluster, topic, checkpoint)
     done = len(batches(checkpoint, "commits"))
     assert done >= 1
     assert keys(cluster, topic) == list(range(ROWS * done))
 
 
-def test_driver_killed_before_commit_log_writes_each_row_once(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
+@pytest.mark.parametrize(("step", "left"), [("after flush", 20), ("after decision", ROWS)])
+def test_input_deleted_before_retry_does_not_stop_query(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, step: str, left: int
 ) -> None:
-    cluster.create_topic("driver", 2)
-    checkpoint = tmp_path / "checkpoint"
-    run(rate(spark), cluster, "driver", checkpoint)
-    last = batches(checkpoint, "commits")[-1]
-    for file in (checkpoint / "commits").glob(f"*{last}*"):
-        file.unlink()
-    run(rate(spark), cluster, "driver", checkpoint)
-    done = len(batches(checkpoint, "offsets"))
-    assert keys(cluster, "driver") == list(range(ROWS * done))
-
-
-def test_file_batch_retry_with_other_parallelism_is_refused(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
-) -> None:
-    cluster.create_topic("files", 2)
+    """Half of the input is deleted between a crash and the restart, which also reads it with more tasks."""
+    source, topic = f"in-{left}", f"out-{left}"
+    cluster.create_topic(source, 2)
+    cluster.create_topic(topic, 2)
+    with Client(cluster.bootstrap) as client:
+        producer = Producer(client)
+        for number in range(ROWS):
+            producer.send(source, str(number).encode(), b"v", partition=0)
+        producer.flush()
     register_crashing(spark)
-    source, flag, checkpoint = tmp_path / "source", tmp_path / "flag", tmp_path / "checkpoint"
-    source.mkdir()
-    for number in range(8):
-        (source / f"{number}.txt").write_text("".join(f"{5 * number + line}\n" for line in range(5)))
-    frame = spark.readStream.text(str(source)).selectExpr("value as key", "value")
+    frame = (
+        spark.readStream.format("ottla")
+        .option("kafka.bootstrap.servers", cluster.bootstrap)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "false")
+    )
+    flag, checkpoint = tmp_path / "flag", tmp_path / "checkpoint"
     with pytest.raises(StreamingQueryException):
-        run(frame, cluster, "files", checkpoint, crash=PARTLY, crash_flag=str(flag), crash_batch="0")
-    assert flag.exists()  # one task has committed; its rows may stand behind the open transaction of the other one
-    part = keys(cluster, "files")
-    assert len(part) < ROWS
-    setting = "spark.sql.leafNodeDefaultParallelism"
-    spark.conf.set(setting, "8")
-    try:
-        with pytest.raises(ValueError, match=f"batch 0 .* for a parallelism of 2, which is 8 now: set {setting} to 2"):
-            run(frame, cluster, "files", checkpoint)
-        assert keys(cluster, "files") == part
-    finally:
-        spark.conf.unset(setting)
-    run(frame, cluster, "files", checkpoint)
-    assert keys(cluster, "files") == list(range(ROWS))
+        run(
+            frame.option("minPartitions", "2").load(), cluster, topic, checkpoint,
+            crash=step, crash_flag=str(flag), crash_batch="0",
+        )  # fmt: skip
+    with Client(cluster.bootstrap) as client:
+        delete_records(client, source, {0: ROWS - 20})
+    run(frame.option("minPartitions", "6").load(), cluster, topic, checkpoint)
+    assert keys(cluster, topic) == list(range(ROWS - left, ROWS))
 
 
-def test_rows_that_change_on_retry_stop_query(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
-    cluster.create_topic("changed", 1)
-    checkpoint = tmp_path / "checkpoint"
-    run(rate(spark), cluster, "changed", checkpoint)
-    for file in (checkpoint / "commits").iterdir():
-        file.unlink()
-    with pytest.raises(StreamingQueryException, match=r"task \d has 18 rows .* where 20 .* are committed"):
-        run(rate(spark).where("key % 20 != 3"), cluster, "changed", checkpoint)
-    assert keys(cluster, "changed") == list(range(ROWS))
-
-
-@pytest.mark.parametrize(
-    ("expression", "reason"),
-    [
-        ("uuid() as key", r"uuid\(.*\) is not deterministic"),
-        ("cast(rand() as string) as key", r"rand\(.*\) is not deterministic"),
-        ("cast(spark_partition_id() as string) as key", "is not deterministic"),
-    ],
-)
-def test_nondeterministic_plan_is_refused(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path, expression: str, reason: str
+def test_foreach_batch_killed_after_decision_writes_once(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.create_topic("refused", 1) if "refused" not in cluster.topics() else None
-    frame = rate(spark).selectExpr(expression, "value")
-    with pytest.raises(ValueError, match=f"exactlyOnce is refused.*{reason}"):
-        start(frame, cluster, "refused", tmp_path)
-    assert keys(cluster, "refused") == []
+    from ottla.spark.sink.commit import BatchCommit
+
+    for topic in ("each", "each-odd"):
+        cluster.create_topic(topic, 2)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap}
+    counts: list[int] = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        counts.append(write_batch(frame, batch, {**options, "topic": "each"}, name="all"))
+        write_batch(frame.where("key % 2 = 1"), batch, {**options, "topic": "each-odd"}, name="odd")
+
+    def once(function: Any) -> None:
+        query = (
+            rate(spark)
+            .writeStream.foreachBatch(function)
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(600)
+
+    end = BatchCommit.end
+
+    def fail(self: BatchCommit, client: Any, transactions: Any) -> Any:
+        if self.query.endswith("@odd"):
+            raise RuntimeError("the driver dies")
+        return end(self, client, transactions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchCommit, "end", fail)
+        with pytest.raises(StreamingQueryException, match="the driver dies"):
+            once(write)
+    once(write)
+    done = len(batches(tmp_path, "commits"))
+    assert counts == [ROWS] * len(counts)
+    assert keys(cluster, "each") == list(range(ROWS * done))
+    assert keys(cluster, "each-odd") == list(range(1, ROWS * done, 2))
+    with Client(cluster.bootstrap) as client:
+        queries = [query for query in list_queries(client) if "@" in query]
+    assert {query.partition("@")[2] for query in queries} == {"all", "odd"}
+
+    def twice(frame: DataFrame, batch: int) -> None:
+        for _ in range(2):
+            write_batch(frame, batch, {**options, "topic": "each"})
+
+    with pytest.raises(StreamingQueryException, match="give each frame of a batch its own name="):
+        once(twice)
 
 
-def test_limits_samples_and_unrepeatable_sources_are_refused(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
-) -> None:
-    socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 9).load()
-    for frame, reason in [
-        (rate(spark).limit(3), "Limit: which rows"),
-        (rate(spark).sample(0.5), "Sample: which rows"),
-        (socket, "the source socket cannot"),
-    ]:
-        with pytest.raises(ValueError, match=f"exactlyOnce is refused.*{reason}"):
-            start(frame, cluster, "refused", tmp_path)
+def test_write_batch_outside_a_query_is_refused(spark: SparkSession, cluster: Cluster) -> None:
+    frame = spark.range(3).selectExpr("cast(id as string) as value")
+    options = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "none"}
+    with pytest.raises(OptionError, match="write_batch runs in foreachBatch"):
+        write_batch(frame, 0, options)
+    with pytest.raises(OptionError, match="name is letters, digits"):
+        write_batch(frame, 0, options, name="a/b")
 
 
-def test_aggregation_is_accepted(spark: SparkSession) -> None:
-    from ottla.spark.sink.exactly_once_plan import check_plan
-
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-    check_plan(source.groupBy("value").agg({"timestamp": "first"}).repartition(3))
+def test_page_snippet_runs(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    for topic in ("orders", "long-orders"):
+        cluster.create_topic(topic, 1)
+    names = {"spark": spark, "bootstrap": cluster.bootstrap, "folder": str(tmp_path)}
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(snippet, str(PAGE), "exec"), names)
+    rows = consume(cluster.bootstrap, "orders")
+    assert rows
+    assert len(consume(cluster.bootstrap, "long-orders")) == sum(len(row.value or b"") > 5 for row in rows)
