@@ -20,8 +20,8 @@ from ottla.client import Client
 from ottla.client.topics import create_topic
 from tests.ottla_node import OttlaNode
 from tests.spark.consume import consume
-from tests.spark.crashing import TASK_STEPS
-from tests.spark.sink_crashes import fence_of, random_case, run_cases
+from tests.spark.sink.crashing import TASK_STEPS
+from tests.spark.sink.sink_crashes import fence_of, random_case, run_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def make_targets(brokers: dict[str, str], folder: Path, name: str) -> list[dict[
 
 def drive(spec: dict[str, Any], folder: Path, *, dies: bool) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.exactly_once_driver", json.dumps(spec)],
+        [sys.executable, "-m", "tests.spark.sink.exactly_once_driver", json.dumps(spec)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

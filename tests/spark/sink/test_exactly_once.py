@@ -21,8 +21,8 @@ from ottla.spark import write_batch
 from ottla.spark.options import OptionError
 from ottla.spark.sink.bookkeeping import list_queries
 from ottla.testing import Cluster
+from tests.spark.consume import consume
 
-from .consume import consume
 from .crashing import register_crashing
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("spark")
 ROWS = 40
-PAGE = Path(__file__).parents[2] / "docs" / "exactly-once.md"
+PAGE = Path(__file__).parents[3] / "docs" / "exactly-once.md"
 
 
 @pytest.fixture(scope="module")

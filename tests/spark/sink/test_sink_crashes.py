@@ -1,6 +1,6 @@
 """An exactly-once write, killed or paused at its n-th request: one attempt's rows of every batch are visible, once.
 
-OTTLA_SINK_CASES=all runs every case; `python -m tests.spark.sink_crashes` runs random ones against any broker.
+OTTLA_SINK_CASES=all runs every case; `python -m tests.spark.sink.sink_crashes` runs random ones against any broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Crash an exactly-once write at its n-th request, without Spark, against any broker.
 
-`python -m tests.spark.sink_crashes BOOTSTRAP [--cases N] [--seed N] [--topic NAME]` runs random cases against a running
+`python -m tests.spark.sink.sink_crashes BOOTSTRAP [--cases N] [--seed N]` runs random cases against a running
 broker; `all_cases` lists every request of a batch times every accident. No batch is reproducible: each attempt
 writes other rows, with another number of tasks, and of every batch the rows of one attempt must be there, once.
 """
@@ -25,8 +25,7 @@ from ottla.spark.sink.bookkeeping import open_transactions
 from ottla.spark.sink.exactly_once import make_commit
 from ottla.spark.sink.task import ExactlyOnceTask, TaskAttempt
 from ottla.spark.sink.writer import SinkPlan
-
-from .consume import consume
+from tests.spark.consume import consume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ottla.cli.commands import add_command, add_group
-from ottla.cli.connect import AsJson, ClusterOptions
-from ottla.cli.output import NOT_FOUND, confirm, fail, print_result, print_rows, usage, warn
-from ottla.cli.quantities import format_time
+from ottla.cli.options.commands import add_command, add_group
+from ottla.cli.options.connect import AsJson, ClusterOptions
+from ottla.cli.terminal.output import NOT_FOUND, confirm, fail, print_result, print_rows, usage, warn
 from ottla.client import Client
 from ottla.client.producer import Producer
 from ottla.client.transactions import describe_transactions
+from ottla.quantities import format_time
 from ottla.spark.sink.bookkeeping import SinkQuery, delete_bookkeeping, list_queries, read_decision
 from ottla.spark.sink.commit import BatchCommit, RowsRemovedError
 from ottla.spark.sink.decision import BookkeepingError, Decision, driver_id
