@@ -87,7 +87,7 @@ def main() -> None:
         registry = cluster.registry_url
         print(
             f"On {os.cpu_count()} cores with a load of {load:.1f} before the start; {args.records:,} records, "
-            f"{sum(map(len, values)) // len(values)} bytes each. Processor time is that of driver, JVM and Python workers."
+            f"{sum(map(len, values)) // len(values)} bytes each. Processor time is that of driver, JVM and workers."
         )
         alone(values, registry, schema_id)
         jars = ",".join((avro_jars(), connector_jars()))

@@ -10,6 +10,7 @@ from ottla.client.auth import BEARER_TOKEN, LIBRDKAFKA_NAMES, SECURITY_PROPERTIE
 from ottla.spark.client_settings import NAMES, Answer, answer
 from ottla.spark.network.options import IGNORED, KNOWN
 from ottla.spark.sink.writer import OPTIONS
+from ottla.spark.values.encode import ENCODE_OPTIONS
 
 TARGET = Path(__file__).parents[1] / "docs" / "spark-options.md"
 HEAD = """# Options of the format `ottla`
@@ -45,7 +46,7 @@ def render() -> str:
     lines = [HEAD]
     reads = dict.fromkeys(KNOWN, "honoured") | {name: f"ignored: {reason}" for name, reason in IGNORED.items()}
     lines += [f"| `{name}` | {text} |\n" for name, text in sorted(reads.items(), key=lambda pair: pair[0].lower())]
-    writes = sorted((name for name in OPTIONS if not name.startswith("kafka.")), key=str.lower)
+    writes = sorted((name for name in (*OPTIONS, *ENCODE_OPTIONS) if not name.startswith("kafka.")), key=str.lower)
     lines += [WRITES, *(f"| `{name}` | honoured |\n" for name in writes)]
     own = set(LIBRDKAFKA_NAMES) | {BEARER_TOKEN}
     lines.append(SETTINGS)

@@ -72,14 +72,18 @@ class NetworkSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a batch writer."""
         from ottla.spark.sink.writer import make_writer
+        from ottla.spark.values.encode import encoded_writer, split_encodings
 
-        return make_writer(self.options, schema, overwrite)
+        encodings, options, schema = split_encodings(self.options, schema)
+        return encoded_writer(make_writer(options, schema, overwrite), encodings)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """Return a writer of micro-batches."""
         from ottla.spark.sink.writer import make_stream_writer
+        from ottla.spark.values.encode import encoded_stream_writer, split_encodings
 
-        return make_stream_writer(self.options, schema, overwrite)
+        encodings, options, schema = split_encodings(self.options, schema)
+        return encoded_stream_writer(make_stream_writer(options, schema, overwrite), encodings)
 
 
 class RefusedStream(DataSourceStreamReader):
