@@ -81,7 +81,7 @@ def run_tests(
         bool, typer.Option("--json", help="Print JSON, one object per test; pytest prints to standard error.")
     ] = False,
 ) -> None:
-    """Run the pipeline's tests with pytest and the fixture spark_kafka."""
+    """Run the pipeline's tests with pytest and spark_kafka."""
     from ottla.spark.session import SparkSetupError, check_setup
 
     pipeline = find(folder)

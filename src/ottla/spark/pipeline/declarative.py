@@ -98,7 +98,7 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
         registry = SparkConnectGraphElementRegistry(client, graph)
         topics = topic_names(path.parent / "topics.txt")
         with graph_element_registration_context(registry):
-            add_topics(client, topics)
+            add_topics(client, topics, _sql_text(path.parent))
         registry.register_sql = naming_file(registry.register_sql)
         cli.register_definitions(path, registry, spec, client, graph)
         status["state"] = "running"
@@ -122,8 +122,12 @@ def _run(path: Path, state: Path, settings: dict[str, Any], status: dict[str, An
         server.stop()
 
 
-def add_topics(client: Any, topics: list[str]) -> None:
-    """Add a streaming view `topic_<name>` and a sink `to_<name>` for each topic, for pipelines in SQL."""
+def add_topics(client: Any, topics: list[str], sql: str) -> None:
+    """Add what pipelines in SQL need to read and write topics, which Spark's SQL cannot name.
+
+    Each topic gets a streaming view `topic_<name>`. A topic for which the SQL text creates a view `to_<name>` gets a
+    sink, and a flow that writes the rows of that view to it.
+    """
     from pyspark import pipelines as dp
 
     brokers = {"kafka.bootstrap.servers": os.environ[BOOTSTRAP]}
@@ -137,10 +141,17 @@ def add_topics(client: Any, topics: list[str]) -> None:
             return reader.load()
 
         dp.temporary_view(name=f"topic_{name}")(records)
-        dp.create_sink(f"to_{name}", "ottla", {**brokers, "topic": topic})
+        if re.search(rf"\bVIEW\s+`?to_{name}\b", sql, re.IGNORECASE):
+            dp.create_sink(f"sink_{name}", "ottla", {**brokers, "topic": topic})
+            rows = lambda: client.readStream.table(f"to_{name}")  # noqa: E731 - a flow takes its name from a def
+            dp.append_flow(target=f"sink_{name}", name=f"write_{name}")(rows)
 
     for topic in topics:
         add(topic)
+
+
+def _sql_text(folder: Path) -> str:
+    return "\n".join(file.read_text() for file in sorted(folder.rglob("*.sql")) if STATE not in file.parts)
 
 
 def naming_file(register_sql: Callable[[str, Path], None]) -> Callable[[str, Path], None]:

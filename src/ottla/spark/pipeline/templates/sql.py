@@ -2,8 +2,9 @@
 
 from typing import Final
 
-_SPEC: Final = """# A Spark Declarative Pipeline; `ottla pipeline run` adds a view `topic_<name>` and a sink
-# `to_<name>` for each topic of topics.txt (- and . become _).
+_SPEC: Final = """# A Spark Declarative Pipeline in SQL. For each topic of topics.txt `ottla pipeline run` adds a view
+# topic_<name> that streams its committed records (- and . become _). If you create a view to_<name>
+# with the columns key and value, a flow writes the rows of that view to the topic.
 name: @NAME@
 storage: file://@STORAGE@
 database: default
@@ -12,9 +13,12 @@ libraries:
       include: transformations/**
 """
 
-_ORDERS: Final = """-- Orders as a streaming table: every committed order, once.
-CREATE STREAMING TABLE orders
-AS SELECT partition, offset, order.*
+_ORDERS: Final = """-- Every committed order, once.
+CREATE STREAMING TABLE orders;
+
+CREATE FLOW parse_orders
+AS INSERT INTO orders BY NAME
+SELECT partition, offset, order.customer, order.amount
 FROM (
   SELECT partition, offset, from_json(CAST(value AS STRING), 'customer STRING, amount DOUBLE') AS order
   FROM STREAM topic_orders
@@ -26,12 +30,11 @@ CREATE MATERIALIZED VIEW spending
 AS SELECT customer, sum(amount) AS spent, count(*) AS n FROM orders GROUP BY customer;
 """
 
-_LARGE: Final = """-- Large orders go to the topic large-orders.
-CREATE FLOW large_orders
-AS INSERT INTO to_large_orders BY NAME
-SELECT CAST(customer AS BINARY) AS key, CAST(to_json(struct(customer, amount)) AS BINARY) AS value
+_LARGE: Final = """-- The topic large-orders.
+CREATE TEMPORARY VIEW to_large_orders
+AS SELECT CAST(customer AS BINARY) AS key, CAST(to_json(struct(customer, amount)) AS BINARY) AS value
 FROM STREAM orders
-WHERE amount >= 100;
+WHERE amount >= 200;
 """
 
 _TOPICS: Final = """orders:3
