@@ -124,3 +124,75 @@ def test_second_interrupt_kills_the_runner(tmp_path: Path) -> None:
 def test_full_refresh_of_a_plain_pipeline_is_refused(tmp_path: Path) -> None:
     run("init", str(tmp_path / "shop"))
     assert run("run", str(tmp_path / "shop"), "--full-refresh")[0] == 2
+
+
+def with_status(tmp_path: Path, **status: Any) -> str:
+    """Return a pipeline's folder with a status file."""
+    folder = tmp_path / "shop"
+    run("init", str(folder))
+    (folder / ".ottla").mkdir()
+    (folder / ".ottla" / "status.json").write_text(json.dumps({"queries": [], "pid": 0, **status}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("running", 1), ("finished", 0), ("stopped", 0), ("failed", 1), ("never run", 4)]
+)
+def test_status_exit_code_tells_the_state(tmp_path: Path, state: str, code: int) -> None:
+    assert run("status", with_status(tmp_path, state=state))[0] == code  # the process of "running" is gone
+
+
+QUERY = {
+    "name": "spending",
+    "active": True,
+    "batch": 3,
+    "rows": 5,
+    "total_rows": 50,
+    "rows_per_second": 2.5,
+    "at": "2026-11-15T10:00:00.000Z",
+    "sources": [{"source": "orders", "lag": 12, "rows": 5, "rows_per_second": 1.0}],
+    "expectations": {"orders": {"rows": 50, "has an amount": 2}},
+}
+
+
+def test_status_above_max_lag_fails(tmp_path: Path) -> None:
+    folder = with_status(tmp_path, state="finished", queries=[QUERY])
+    assert run("status", folder, "--max-lag", "12")[0] == 0
+    assert run("status", folder, "--max-lag", "11")[0] == 1
+
+
+def test_status_prints_expectations_and_metrics(tmp_path: Path) -> None:
+    folder = with_status(tmp_path, state="finished", queries=[QUERY])
+    shown = CliRunner().invoke(build(["pipeline"]), ["pipeline", "status", folder]).stdout
+    assert shown.splitlines()[-1].split() == ["spending", "orders", "has", "an", "amount", "2", "50"]
+    page = CliRunner().invoke(build(["pipeline"]), ["pipeline", "status", folder, "--prometheus"]).stdout.splitlines()
+    for line in (
+        'ottla_pipeline_state{pipeline="shop",state="finished"} 1.0',
+        'ottla_pipeline_query_rows_total{pipeline="shop",query="spending"} 50.0',
+        'ottla_pipeline_source_lag{pipeline="shop",query="spending",source="orders"} 12.0',
+        'ottla_pipeline_checked_rows_total{check="orders",pipeline="shop",query="spending"} 50.0',
+    ):
+        assert line in page
+    (violations,) = [line for line in page if line.startswith("ottla_pipeline_violations_total{")]
+    assert 'expectation="has an amount"' in violations
+    assert violations.endswith(" 2.0")
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--from", "now", "--until", "-1h"), "--from must be before --until"),
+        (("--from", "yesterday", "--until", "now"), "is not a time"),
+    ],
+)
+def test_backfill_refuses_wrong_range(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
+    run("init", str(tmp_path / "shop"))
+    result = CliRunner().invoke(build(["pipeline"]), ["pipeline", "backfill", str(tmp_path / "shop"), *words])
+    assert result.exit_code == 2
+    assert problem in result.stderr
+
+
+def test_unknown_template_names_the_templates(tmp_path: Path) -> None:
+    result = CliRunner().invoke(build(["pipeline"]), ["pipeline", "init", str(tmp_path / "x"), "--template", "scala"])
+    assert result.exit_code == 2
+    assert "there are python, sql, join, declarative" in result.stderr

@@ -228,6 +228,26 @@ def test_dry_run_lists_queries_and_new_pipeline_tests_pass(ottla: OttlaNode, tmp
     text = (folder / "pipeline.py").read_text().replace('"orders")', '"dry-orders")')
     (folder / "pipeline.py").write_text(text)
     done = assert_done(pipeline("dry-run", str(folder), *SETTINGS, ottla=ottla))
-    assert "spending -> ottla: struct<key:string,value:string>" in done.stdout
+    assert "spending -> ottla: struct<key:binary,value:binary,topic:string," in done.stdout
     assert not (folder / ".ottla" / "checkpoints").exists()
     assert_done(pipeline("test", str(folder), ottla=ottla))
+
+
+def test_sql_pipeline_writes_tables_and_topic_and_names_wrong_line(ottla: OttlaNode, tmp_path: Path) -> None:
+    folder = tmp_path / "sales"
+    assert_done(pipeline("init", str(folder), "--template", "sql", ottla=ottla))
+    with Client(ottla.bootstrap, timeout=300) as client:
+        with contextlib.suppress(KafkaError):  # that an earlier test left
+            delete_topic(client, "orders")
+        create_topic(client, "orders", partitions=3)
+    send(ottla, "orders", by("customer", [{"customer": f"c{n % 3}", "amount": n * 10} for n in range(30)]))
+    done = pipeline("run", str(folder), "--restarts", "5", *SETTINGS, ottla=ottla)
+    assert done.returncode == 0, done.stdout + done.stderr + find_pipeline(folder).log_file.read_text()[-4000:]
+    assert sum(row["n"] for row in _table(folder / ".ottla" / "warehouse" / "spending")) == 29
+    amounts = [json.loads(record.value or b"")["amount"] for record in committed(ottla, "large-orders")]
+    assert sorted(amounts) == [n * 10.0 for n in range(20, 30)]
+    (folder / "transformations" / "large_orders.sql").write_text("-- wrong\nCREATE TEMPORARY VIEW to_x\nAS SELEKT 1;\n")
+    done = pipeline("dry-run", str(folder), *SETTINGS, ottla=ottla)
+    assert done.returncode == 1
+    assert "transformations/large_orders.sql:3: " in done.stderr
+    assert "\tat " not in done.stderr

@@ -12,7 +12,7 @@ import typer
 from ottla.cli import build
 from ottla.spark.pipeline.folder import PipelineError, find_pipeline, read_status, write_status
 from ottla.spark.pipeline.progress import lag, query_progress
-from ottla.spark.pipeline.templates import make_pipeline
+from ottla.spark.pipeline.templates import TEMPLATES, make_pipeline
 from ottla.testing.spark import spark_kafka, spark_kafka_session
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def test_page_snippets_run(spark_kafka: SparkKafka, tmp_path: Path) -> None:
     assert len(snippets) >= 6
     spark_kafka.create_topic("orders", 2)
     spark_kafka.create_topic("orders-loud", 1)
+    spark_kafka.create_topic("counts", 1)
     names = {"bootstrap": spark_kafka.bootstrap, "folder": str(tmp_path)}
     for snippet in snippets:
         exec(compile(snippet, str(PAGE), "exec"), names)
@@ -40,7 +41,7 @@ def test_page_names_existing_commands_and_options() -> None:
     commands = re.findall(r"^ottla (export|pipeline [a-z-]+)(.*)$", PAGE.read_text(), re.MULTILINE)
     assert {name for name, _ in commands} == {
         "export",
-        *(f"pipeline {command}" for command in ("init", "run", "dry-run", "test", "status")),
+        *(f"pipeline {command}" for command in ("init", "run", "dry-run", "test", "status", "backfill", "redrive")),
     }
     root: Any = typer.main.get_command(build())
     pipeline = root.get_command(None, "pipeline")
@@ -55,16 +56,17 @@ def test_pipeline_is_created_found_and_reports_status(tmp_path: Path) -> None:
         find_pipeline(tmp_path / "nothing")
     with pytest.raises(PipelineError, match=r"has neither spark-pipeline\.yml nor pipeline\.py"):
         find_pipeline(tmp_path)
-    for declarative in (False, True):
-        folder = tmp_path / f"shop-{declarative}"
-        for made in make_pipeline(folder, declarative=declarative):
+    for template in TEMPLATES:
+        declarative = template in ("sql", "declarative")
+        folder = tmp_path / f"shop-{template}"
+        for made in make_pipeline(folder, template):
             if made.suffix == ".py":
                 compile(made.read_text(), str(made), "exec")
         pipeline = find_pipeline(folder)
         assert pipeline.declarative is declarative
         assert read_status(pipeline)["state"] == "never run"
         with pytest.raises(PipelineError, match="is not empty"):
-            make_pipeline(folder, declarative=declarative)
+            make_pipeline(folder, template)
         pipeline.state.mkdir()
         write_status(pipeline.status_file, {"state": "running", "pid": 2**22 + 1, "queries": []})
         assert read_status(pipeline)["state"] == "died"
