@@ -524,8 +524,8 @@ class Simulation:
         batches = self.world.log.batches.get(0, [])
         loading = Loading(self.shadow)
         for batch in batches[self.fed :]:
-            loading.replay(batch)
-        loading.settle_commits()
+            sum(loading.replay(batch))
+        sum(loading.settle_commits())
         self.fed = len(batches)
         replayed, now = dump(self.shadow), dump(live)
         for group_id, state in now["groups"].items():

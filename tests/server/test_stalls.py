@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.broker import pieces
+from ottla import pieces
 from ottla.broker.session import LARGE_FRAME, Session
 from ottla.handlers import k03_metadata
 from ottla.pending import Pending

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.environment import write_marker
-from ottla.broker.coordinators.loading import load_coordinator, unload_coordinator
+from ottla.broker.coordinators.loading import CoordinatorLoading
 from ottla.broker.fetch.delayed_fetch import FetchPurgatory
 from ottla.broker.housekeeping import Housekeeping
 from ottla.broker.metadata.topic_cache import TopicDescriptions
@@ -98,6 +98,7 @@ class BrokerRuntime:
         self.fetch_purgatory = FetchPurgatory(world.clock)
         self.housekeeping = Housekeeping(self)
         self.topic_descriptions = TopicDescriptions()
+        self.coordinator_loading = CoordinatorLoading(world.clock)
 
     @property
     def image(self) -> ClusterImage:
@@ -353,9 +354,9 @@ class BrokerRuntime:
             partition.log.start_epoch(partition.state.leader_epoch)
         if partition.topic in INTERNAL_TOPICS:
             if before in self.nodes:
-                unload_coordinator(self.nodes[before], partition)
+                self.coordinator_loading.unload(self.nodes[before], partition)
             if partition.state.leader in self.nodes:
-                load_coordinator(self.nodes[partition.state.leader], partition)
+                self.coordinator_loading.load(self.nodes[partition.state.leader], partition)
 
     def _stop_sharing(self, partition: Partition, *, deleted: bool = False) -> None:
         """Release the share partitions of nodes that do not lead a partition."""
@@ -374,7 +375,7 @@ class BrokerRuntime:
                     if topic_partition in directory.logs:
                         directory.delete_log(topic_partition)
             if topic.name in INTERNAL_TOPICS and partition.state.leader in self.nodes:
-                unload_coordinator(self.nodes[partition.state.leader], partition)
+                self.coordinator_loading.unload(self.nodes[partition.state.leader], partition)
             self._stop_sharing(partition, deleted=True)
             for delayed in list(partition.delayed):
                 delayed.force_complete()

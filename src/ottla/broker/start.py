@@ -209,6 +209,7 @@ def add_node(runtime: BrokerRuntime, config: ServerConfig, advertised: Sequence[
 def close_cluster(runtime: BrokerRuntime) -> None:
     """Shut down cleanly: flush everything, so that the next start needs no recovery."""
     runtime.housekeeping.stop()
+    runtime.coordinator_loading.stop()
     runtime.world.workers.close()
     for node in runtime.nodes.values():
         for listener in node.authentication.values():

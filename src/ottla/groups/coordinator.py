@@ -35,6 +35,7 @@ from ottla.groups.streams import heartbeat as streams_heartbeat
 from ottla.groups.streams.group import StreamsGroup
 from ottla.groups.subscriptions import TopicHashes
 from ottla.pending import Pending, wait_for_all
+from ottla.pieces import run_to_end
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -60,7 +61,7 @@ from ottla.protocol.messages.k92_delete_share_group_offsets import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from ottla.cluster.coordinator_errors import UnreadableRecord
     from ottla.events import NodeEvents
@@ -137,9 +138,19 @@ class GroupCoordinator:
 
         If there are any, the partition is not loaded: its groups answer NOT_COORDINATOR, as in Kafka.
         """
+        return run_to_end(self.load_in_pieces(partition, pieces))
+
+    def load_in_pieces(
+        self, partition: int, pieces: Iterable[bytes | bytearray | memoryview | UnreadableRecord]
+    ) -> Generator[int, None, list[UnreadableRecord]]:
+        """Load a partition as `load` does; yield the units of work done, after the first of which it is loading.
+
+        The caller closes the generator if it unloads the partition meanwhile.
+        """
         loading = self.begin_loading(partition)
+        yield 0
         for piece in pieces:
-            loading.replay(piece)
+            yield from loading.replay(piece)
         unreadable = loading.mark_loaded()
         if unreadable:
             self.unload(partition)

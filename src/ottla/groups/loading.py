@@ -23,6 +23,8 @@ from ottla.records.control import ControlType, parse_control_key
 from ottla.records.iterate import Record, iter_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ottla.groups.outcome import Outcome
     from ottla.groups.shard import Group, Shard
     from ottla.records.batch import BatchHeader
@@ -30,12 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")  # versions of OffsetCommitKey
 
+# Units of work for `pieces.py`, in microseconds.
+READ_WORK = 3
+REPLAY_WORK = 15
+
 
 class Loading:
     """Replays a partition of `__consumer_offsets` into a shard, as Kafka's CoordinatorLoaderImpl does.
 
-    The log may be passed in pieces. Most records of a log are offset commits that a later commit replaced: of a run of
-    plain commits only the last of each key is decoded and replayed, before the next record of another kind.
+    Its methods are generators that yield the units of work they have done (`pieces.py`), because a log may be
+    large. Most records of a log are offset commits that a later commit replaced: of a run of plain commits only the
+    last of each key is decoded and replayed, before the next record of another kind.
     A record that cannot be replayed is skipped and reported by `mark_loaded`, which then leaves the shard unloaded.
     """
 
@@ -47,40 +54,52 @@ class Loading:
         self._last_offsets: dict[str, int] = {}
         self._unreadable: list[UnreadableRecord] = []
 
-    def replay(self, piece: bytes | bytearray | memoryview | UnreadableRecord) -> None:
-        """Replay whole batches in log order, or note a part of the log that could not be read."""
+    def replay(self, piece: bytes | bytearray | memoryview | UnreadableRecord) -> Iterator[int]:
+        """Replay whole batches in log order, or note a part of the log that could not be read.
+
+        An empty piece means that the log has no more records now: replay what was held back and start timers, so that
+        `mark_loaded` has little left to do.
+        """
         if isinstance(piece, UnreadableRecord):
             self._unreadable.append(piece)
             return
+        if not piece:
+            yield from self.settle_commits()
+            yield from self._start_timers()
         for header in iter_batches(piece):
+            yield header.size >> 10
             next_offset = header.base_offset
             try:
                 for record in iter_records(piece, header):
                     next_offset = record.offset
-                    self._replay_record(header, record)
+                    yield from self._replay_record(header, record)
                     next_offset += 1
             except Exception as error:  # the batch cannot be decompressed, or its records are malformed
                 self._unreadable.append(unreadable(next_offset, error))
 
-    def _replay_record(self, header: BatchHeader, record: Record) -> None:
+    def _replay_record(self, header: BatchHeader, record: Record) -> Iterator[int]:
         if header.is_control:
-            self.settle_commits()
+            yield from self.settle_commits()
             kind = parse_control_key(record.key)
             if kind in (ControlType.COMMIT, ControlType.ABORT):
                 self._shard.offsets.complete_transaction(header.producer_id, committed=kind is ControlType.COMMIT)
         elif header.is_transactional:
-            self.settle_commits()
+            yield from self.settle_commits()
             self._replay(record, header.producer_id)
         elif record.key is not None and record.key[:2] in _COMMIT_KEYS and record.value is not None:
             self._commits[record.key] = record
+            yield READ_WORK
+            return
         else:
-            self.settle_commits()
+            yield from self.settle_commits()
             self._replay(record, NO_PRODUCER_ID)
+        yield REPLAY_WORK
 
-    def settle_commits(self) -> None:
+    def settle_commits(self) -> Iterator[int]:
         """Replay the last commit of each key read so far."""
         for record in self._commits.values():
             self._replay(record, NO_PRODUCER_ID)
+            yield REPLAY_WORK
         self._commits.clear()
 
     def _replay(self, record: Record, producer_id: int) -> None:
@@ -101,24 +120,30 @@ class Loading:
         if isinstance(group_id, str):
             self._last_offsets[group_id] = record.offset
 
+    def _start_timers(self) -> Iterator[int]:
+        """Start the timers of the groups replayed since the last call."""
+        offsets, self._last_offsets = self._last_offsets, {}
+        for group_id, offset in offsets.items():
+            group = self._shard.groups.get(group_id)
+            if group is None or self._unreadable:
+                continue
+            try:
+                _start_timers(self._shard, group)
+            except Exception as error:  # values that no coordinator writes, in a record that could be replayed
+                self._unreadable.append(unreadable(offset, error))
+            yield REPLAY_WORK * (1 + len(group.members))
+
     def mark_loaded(self) -> list[UnreadableRecord]:
-        """Mark the shard as loaded and start its members' timers; return the records that could not be loaded.
+        """Mark the shard as loaded after an empty piece; return the records that could not be loaded.
 
         If there are any, the shard stays unloaded and the caller drops it.
         """
-        self.settle_commits()
-        shard = self._shard
-        for group in list(shard.groups.values()):
-            if self._unreadable:
-                break
-            try:
-                _start_timers(shard, group)
-            except Exception as error:  # values that no coordinator writes, in a record that could be replayed
-                self._unreadable.append(unreadable(self._last_offsets.get(group.group_id, -1), error))
+        for _ in self.replay(b""):
+            pass
         if self._unreadable:
             return sorted(self._unreadable)
-        shard.loaded = True
-        _schedule_expiry(shard)
+        self._shard.loaded = True
+        _schedule_expiry(self._shard)
         return []
 
 

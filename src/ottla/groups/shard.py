@@ -240,7 +240,9 @@ class Shard:
         self.after(name, 0, operation)
 
     def _run_timer(self, name: Hashable, operation: Callable[[], Outcome[None]], *, retry: bool) -> None:
-        if not self.execute(name, operation) and retry:
+        if not self.loaded:
+            self.after(name, RETRY_MS, operation, retry=retry)  # loading takes long: nothing may be written before
+        elif not self.execute(name, operation) and retry:
             self.after(name, RETRY_MS, operation, retry=True)
 
     # Writing

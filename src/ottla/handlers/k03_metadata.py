@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.metadata.partition_view import PartitionView
 from ottla.broker.metadata.topic_cache import EncodedMetadata, encode_topics
-from ottla.broker.pieces import run_in_pieces
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api, kafka_error
+from ottla.pieces import run_in_pieces
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k03_metadata import (
     MetadataRequest,

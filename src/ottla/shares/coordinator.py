@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from ottla.cluster.coordinator_errors import APPEND_ERRORS, UnreadableRecord, unreadable
 from ottla.cluster.internal_topics import partition_for
 from ottla.pending import Pending, completed_with
+from ottla.pieces import run_to_end
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
@@ -20,7 +21,7 @@ from ottla.shares.records import decode_record
 from ottla.shares.state import ShareShard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 
     from ottla.protocol.schema import Uuid
     from ottla.records.iterate import Record
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ottla.world.clock import Clock, Timer
 
 log = logging.getLogger(__name__)
+
+REPLAY_WORK = 15
+"""Units of work (`ottla.pieces`) of one replayed record."""
 
 
 class ShareLog(Protocol):
@@ -86,6 +90,7 @@ class ShareCoordinator:
         self._state_partition_count = state_partition_count
         self._topic_partition_count = topic_partition_count
         self._shards: dict[int, ShareShard] = {}
+        self._loading: set[int] = set()
         self._timers: dict[str, Timer] = {}
 
     # Start, stop and leadership
@@ -101,16 +106,29 @@ class ShareCoordinator:
             timer.cancel()
         self._timers.clear()
         self._shards.clear()
+        self._loading.clear()
 
     def load(self, partition: int, records: Iterable[Record | UnreadableRecord]) -> list[UnreadableRecord]:
         """Load a partition that this node now leads; return the records that cannot be loaded.
 
         If there are any, the partition is not loaded: its share partitions answer NOT_COORDINATOR, as in Kafka.
         """
+        return run_to_end(self.load_in_pieces(partition, records))
+
+    def load_in_pieces(
+        self, partition: int, records: Iterable[Record | UnreadableRecord]
+    ) -> Generator[int, None, list[UnreadableRecord]]:
+        """Load a partition as `load` does; yield the units of work done, after the first of which it is loading.
+
+        The caller closes the generator if it unloads the partition meanwhile.
+        """
         self.unload(partition)
+        self._loading.add(partition)
+        yield 0
         shard = ShareShard(partition, lambda key: self._topic_partition_count(key.topic_id))
         failed: list[UnreadableRecord] = []
         for record in records:
+            yield REPLAY_WORK
             if isinstance(record, UnreadableRecord):
                 failed.append(record)
                 continue
@@ -127,12 +145,14 @@ class ShareCoordinator:
                 partition,
                 record.offset,
             )
+        self._loading.discard(partition)
         if not failed:
             self._shards[partition] = shard
         return failed
 
     def unload(self, partition: int) -> None:
         """Unload a partition that this node no longer leads."""
+        self._loading.discard(partition)
         self._shards.pop(partition, None)
 
     def shard(self, partition: int) -> ShareShard | None:
@@ -211,9 +231,12 @@ class ShareCoordinator:
     def _run(
         self, key: SharePartitionKey, operation: Callable[[ShareShard], tuple[ShareState, ShareRecord | None]]
     ) -> Pending[StateResult]:
-        shard = self._shards.get(self.partition_for(key))
+        partition = self.partition_for(key)
+        shard = self._shards.get(partition)
         if shard is None:
-            return completed_with(StateResult(ShareState(ErrorCode.NOT_COORDINATOR)))
+            loading = partition in self._loading
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NOT_COORDINATOR
+            return completed_with(StateResult(ShareState(code)))
         try:
             state, record = operation(shard)
         except KafkaError as error:

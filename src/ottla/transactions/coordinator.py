@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.cluster.coordinator_errors import APPEND_ERRORS, unreadable
 from ottla.events import NO_EVENTS, partition_map
 from ottla.pending import Pending, completed_with
+from ottla.pieces import run_to_end
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.transactions import listing
@@ -30,11 +31,11 @@ from ottla.transactions.metadata import (
 )
 from ottla.transactions.producer_ids import ProducerIds
 from ottla.transactions.records import encode_key, encode_value
-from ottla.transactions.shards import Shards
+from ottla.transactions.shards import LoadedShard, Shard, Shards
 from ottla.transactions.states import PREPARED, TransactionState, TransactionVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from ottla.cluster.coordinator_errors import UnreadableRecord
     from ottla.events import NodeEvents
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from ottla.transactions.initialize import ProducerIdAndEpoch
     from ottla.transactions.markers import Completion
     from ottla.transactions.metadata import TransactionRecord, Transition
-    from ottla.transactions.shards import Shard
     from ottla.world.clock import Clock, Timer
+
+REPLAY_WORK = 15
+"""Units of work (`ottla.pieces`) of one replayed record."""
 
 _APPEND_ERRORS = {**APPEND_ERRORS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
@@ -116,10 +119,23 @@ class TransactionCoordinator:
         ids answer NOT_COORDINATOR. (Kafka's TransactionStateManager serves the state before such a record, which may
         hand out a producer epoch twice.)
         """
-        self._cancel_markers(partition)
-        loaded = self._shards.load(partition, coordinator_epoch, records)
-        if loaded is None:
+        return run_to_end(self.load_in_pieces(partition, coordinator_epoch, records))
+
+    def load_in_pieces(
+        self, partition: int, coordinator_epoch: int, records: Iterable[Record | UnreadableRecord]
+    ) -> Generator[int, None, list[UnreadableRecord]]:
+        """Load a partition as `load` does; yield the units of work done, after the first of which it is loading.
+
+        The caller closes the generator if it unloads the partition meanwhile.
+        """
+        if not self._shards.may_load(partition, coordinator_epoch):
             return []
+        self.begin_load(partition, coordinator_epoch)
+        yield 0
+        loaded = LoadedShard(Shard(partition, coordinator_epoch))
+        for record in records:
+            loaded.replay(record)
+            yield REPLAY_WORK
         completions: list[tuple[Transaction, Transition]] = []
         for transaction in loaded.shard.transactions.values():
             if transaction.state in PREPARED:

@@ -16,7 +16,7 @@ from ottla.transactions.metadata import Transaction, TransactionRecord
 from ottla.transactions.records import decode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from ottla.records.iterate import Record
 
@@ -113,22 +113,13 @@ class Shards:
         return ErrorCode.NONE if self._loaded.get(shard.partition) is shard else ErrorCode.NOT_COORDINATOR
 
     def begin_load(self, partition: int, coordinator_epoch: int) -> None:
-        """Mark a partition as loading in a leader epoch."""
+        """Mark a partition as loading in a leader epoch; it is no longer served."""
+        self._loaded.pop(partition, None)
         self._loading[partition] = coordinator_epoch
 
-    def load(
-        self, partition: int, coordinator_epoch: int, records: Iterable[Record | UnreadableRecord]
-    ) -> LoadedShard | None:
-        """Replay a partition's records into a new shard, which `activate` puts to use.
-
-        Return None if this node began to lead the partition in another epoch in the meantime.
-        """
-        if self._loading.get(partition, coordinator_epoch) != coordinator_epoch:
-            return None
-        loaded = LoadedShard(Shard(partition, coordinator_epoch))
-        for record in records:
-            loaded.replay(record)
-        return loaded
+    def may_load(self, partition: int, coordinator_epoch: int) -> bool:
+        """Return False if this node began to lead the partition in another epoch in the meantime."""
+        return self._loading.get(partition, coordinator_epoch) == coordinator_epoch
 
     def activate(self, shard: Shard) -> None:
         """Serve the transactional ids of a loaded shard."""

@@ -1,7 +1,7 @@
 """Loads the coordinators' partitions when this node becomes their leader, and unloads them when it no longer is.
 
-Reads the log, checks CRCs and offsets, and reports records that cannot be loaded. Replaying them is the coordinators'
-part.
+Reads the log in pieces, checks CRCs and offsets, and reports records that cannot be loaded. Replaying them is the
+coordinators' part.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.coordinator_errors import UnreadableRecord, unreadable
 from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.pieces import PIECE
 from ottla.protocol.errors import ErrorCode
 from ottla.records.batch import check_crc, iter_batches
 from ottla.records.errors import InvalidRecords
@@ -19,35 +20,105 @@ from ottla.records.iterate import iter_records
 from ottla.storage.errors import CorruptLogError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from ottla.broker.broker import Broker
     from ottla.broker.partition import Partition
     from ottla.records.batch import BatchHeader
     from ottla.records.iterate import Record
+    from ottla.world.clock import Clock, Timer
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 1024 * 1024
+
+START_WORK = 500_000
+"""Units of work that all partitions may take together before the loop's first turn: no client waits yet."""
+
 REPORTED_RECORDS = 10
 """The number of unreadable records of a partition that are logged one by one."""
 
 
-def load_coordinator(broker: Broker, partition: Partition) -> None:
-    """Load the coordinator's state of a partition that this node now leads.
+class CoordinatorLoading:
+    """Loads partitions of the coordinators of all nodes, in pieces between other work of the loop.
 
-    A record that cannot be loaded fails this partition alone: the coordinator refuses requests for it, and the record
-    and the command that removes it are logged. The broker and all other partitions are not affected.
+    Until a partition is loaded its coordinator answers COORDINATOR_LOAD_IN_PROGRESS. A record that cannot be loaded
+    fails its partition alone: the coordinator refuses requests for it, and the record and the command that removes it
+    are logged. The broker and all other partitions are not affected.
     """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: dict[tuple[int, str, int], Generator[int]] = {}
+        self._allowance = START_WORK
+        self._next_turn: Timer | None = None
+
+    def load(self, broker: Broker, partition: Partition) -> None:
+        """Load the coordinator's state of a partition that this node now leads, at once if it is small."""
+        key = (broker.node_id, partition.topic, partition.index)
+        self._cancel(key)
+        steps = self._running[key] = _load(broker, partition)
+        next(steps)  # from here on the coordinator answers that it is loading
+        self._run_turn()
+
+    def unload(self, broker: Broker, partition: Partition) -> None:
+        """Unload the coordinator's state of a partition that this node no longer leads."""
+        self._cancel((broker.node_id, partition.topic, partition.index))
+        if partition.topic == GROUP_METADATA_TOPIC:
+            broker.groups.unload(partition.index)
+        elif partition.topic == TRANSACTION_STATE_TOPIC:
+            broker.transactions.unload(partition.index)
+        elif partition.topic == SHARE_GROUP_STATE_TOPIC:
+            broker.share_coordinator.unload(partition.index)
+        broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
+
+    def stop(self) -> None:
+        """Stop loading, because the nodes stop."""
+        for key in list(self._running):
+            self._cancel(key)
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+
+    def _cancel(self, key: tuple[int, str, int]) -> None:
+        steps = self._running.pop(key, None)
+        if steps is not None:
+            steps.close()
+
+    def _run_turn(self) -> None:
+        """Continue the partitions in turn while this turn of the loop has time for it, then wait for the next one."""
+        before = self._allowance
+        while self._running and self._allowance > 0:
+            key, steps = next(iter(self._running.items()))
+            del self._running[key]
+            slice_end = self._allowance - PIECE
+            try:
+                while self._allowance > max(slice_end, 0):
+                    self._allowance -= next(steps)
+            except StopIteration:
+                continue
+            self._running[key] = steps  # behind the others: small partitions do not wait for a large one
+        if self._next_turn is None and (self._running or self._allowance < before):
+            self._next_turn = self._clock.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._next_turn = None
+        self._allowance = PIECE
+        self._run_turn()
+
+
+def _load(broker: Broker, partition: Partition) -> Generator[int]:
+    """Load a partition and report the result; yield the units of work done."""
+    batches = read_batches(partition)
     unreadable: list[UnreadableRecord] = []
     if partition.topic == GROUP_METADATA_TOPIC:
-        unreadable = broker.groups.load(partition.index, read_batches(partition))
+        unreadable = yield from broker.groups.load_in_pieces(partition.index, batches)
     elif partition.topic == TRANSACTION_STATE_TOPIC:
-        unreadable = broker.transactions.load(
-            partition.index, partition.state.leader_epoch, read_records(read_batches(partition))
+        unreadable = yield from broker.transactions.load_in_pieces(
+            partition.index, partition.state.leader_epoch, read_records(batches)
         )
     elif partition.topic == SHARE_GROUP_STATE_TOPIC:
-        unreadable = broker.share_coordinator.load(partition.index, read_records(read_batches(partition)))
+        unreadable = yield from broker.share_coordinator.load_in_pieces(partition.index, read_records(batches))
     if unreadable:
         _report_unreadable(partition, unreadable)
     broker.events.emit(
@@ -82,29 +153,24 @@ def _report_unreadable(partition: Partition, unreadable: list[UnreadableRecord])
         log.error("%s: %d more records cannot be loaded", name, len(unreadable) - REPORTED_RECORDS)
 
 
-def unload_coordinator(broker: Broker, partition: Partition) -> None:
-    """Unload the coordinator's state of a partition that this node no longer leads."""
-    if partition.topic == GROUP_METADATA_TOPIC:
-        broker.groups.unload(partition.index)
-    elif partition.topic == TRANSACTION_STATE_TOPIC:
-        broker.transactions.unload(partition.index)
-    elif partition.topic == SHARE_GROUP_STATE_TOPIC:
-        broker.share_coordinator.unload(partition.index)
-    broker.events.emit("coordinator.unloaded", topic=partition.topic, partition=partition.index)
-
-
 def read_batches(partition: Partition) -> Iterator[bytes | UnreadableRecord]:
     """Yield all batches of a partition in pieces, and in their place the parts of the log that cannot be read.
 
-    Unlike Kafka's CoordinatorLoaderImpl this checks CRCs, so that a flipped bit cannot change an offset silently.
+    An empty piece means that there are no more batches at this moment; those appended until the next step (transaction
+    markers) follow, so that a coordinator may take time to replay what it has. Unlike Kafka's CoordinatorLoaderImpl
+    this checks CRCs, so that a flipped bit cannot change an offset silently.
     """
     offset = -1
     try:
-        offset, end = partition.log.log_start_offset, partition.log.high_watermark
-        while offset < end:
-            data = _read_from(partition, offset, end)
-            if not data:
-                return  # the rest was compacted away
+        offset = partition.log.log_start_offset
+        caught_up = -1
+        while offset < partition.log.high_watermark or caught_up < offset:
+            end = partition.log.high_watermark
+            data = _read_from(partition, offset, end) if offset < end else b""
+            if not data:  # the end, or the rest was compacted away
+                offset = caught_up = max(offset, end)
+                yield b""
+                continue
             headers, framing_error = _headers(data)
             start, first_offset = 0, offset
             for header, following in zip_longest(headers, headers[1:]):

@@ -1,4 +1,4 @@
-"""Work of a request that is cut into pieces, so that other connections have their turn in between."""
+"""Work that is cut into pieces, so that other connections have their turn in between."""
 
 from __future__ import annotations
 
@@ -42,6 +42,16 @@ def run_in_pieces(clock: Clock, steps: Generator[int, None, R], on_error: Callab
 
     clock.call_soon(next_piece)
     return pending
+
+
+def run_to_end(steps: Generator[int, None, R]) -> R:
+    """Run a generator of steps in one piece; return its result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: R = end.value
+        return result
 
 
 def _run(steps: Generator[int, None, R]) -> tuple[bool, R | None]:
