@@ -17,7 +17,9 @@ PIECE = 2000
 """Units of work, of about a microsecond each, between two turns of the loop."""
 
 
-def run_in_pieces(clock: Clock, steps: Generator[int, None, R], on_error: Callable[[Exception], R]) -> R | Pending[R]:
+def run_in_pieces(
+    clock: Clock, steps: Generator[int, None, R | Pending[R]], on_error: Callable[[Exception], R]
+) -> R | Pending[R]:
     """Run a generator that yields the units of work it has done; return its result, or a Pending if that takes turns.
 
     Errors of the first piece are raised; `on_error` makes the response of a later one. A client that disconnects stops
@@ -26,16 +28,27 @@ def run_in_pieces(clock: Clock, steps: Generator[int, None, R], on_error: Callab
     finished, result = _run(steps)
     if finished:
         return result  # type: ignore[return-value]
-    pending: Pending[R] = Pending(steps.close)
+    waiting: Pending[R] | None = None
+
+    def cancel() -> None:
+        steps.close()
+        if waiting is not None:
+            waiting.cancel()
+
+    pending: Pending[R] = Pending(cancel)
 
     def next_piece() -> None:
+        nonlocal waiting
         if pending.settled:
             return
         try:
             finished, result = _run(steps)
         except Exception as error:
             finished, result = True, on_error(error)
-        if finished:
+        if isinstance(result, Pending):
+            waiting = result
+            result.on_complete(pending.complete)
+        elif finished:
             pending.complete(result)  # type: ignore[arg-type]
         else:
             clock.call_soon(next_piece)

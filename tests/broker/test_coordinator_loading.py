@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker import coordinator_loading
+from ottla.broker.coordinators import loading as coordinator_loading
 from ottla.groups.offsets.store import Offsets
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages import k09_offset_fetch as k09
@@ -74,18 +74,18 @@ def test_coordinators_refuse_requests_until_they_are_loaded(node: Node) -> None:
 
 
 def test_loading_takes_a_turn_of_the_loop_per_piece(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    loading = node.cluster.coordinator_loading
+    loading = node.runtime.coordinator_loading
     turns: list[None] = []
     run_turn = loading._run_turn
     monkeypatch.setattr(loading, "_run_turn", lambda: (turns.append(None), run_turn()))
     node.wait_until(lambda: errors(node) == (0, 0, 0), "the coordinators are not loaded")
-    records = [node.cluster.partitions[topic, PARTITION].log.log_end_offset for topic in (GROUPS, TRANSACTIONS, SHARES)]
+    records = [node.runtime.partitions[topic, PARTITION].log.log_end_offset for topic in (GROUPS, TRANSACTIONS, SHARES)]
     assert len(turns) > sum(records)
 
 
 def test_records_appended_while_loading_are_replayed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert errors(node) == (LOADING, LOADING, LOADING)
-    log = node.cluster.partitions[GROUPS, PARTITION].log
+    log = node.runtime.partitions[GROUPS, PARTITION].log
     log.append_marker(ControlType.COMMIT, 0, producer_id=7, producer_epoch=0, coordinator_epoch=0)
     replayed: list[int] = []
     complete = Offsets.complete_transaction
@@ -100,7 +100,7 @@ def test_records_appended_while_loading_are_replayed(node: Node, monkeypatch: py
 
 
 def test_marker_appended_after_the_last_batch_was_read_is_replayed(node: Node) -> None:
-    partition = node.cluster.partitions[GROUPS, PARTITION]
+    partition = node.runtime.partitions[GROUPS, PARTITION]
     batches = coordinator_loading.read_batches(partition)
     pieces = []
     for piece in batches:
@@ -112,26 +112,26 @@ def test_marker_appended_after_the_last_batch_was_read_is_replayed(node: Node) -
 
 
 def test_unload_stops_loading(node: Node) -> None:
-    broker = node.cluster.nodes[1]
-    loading = node.cluster.coordinator_loading
+    broker = node.runtime.nodes[1]
+    loading = node.runtime.coordinator_loading
     for topic in (GROUPS, TRANSACTIONS, SHARES):
-        loading.unload(broker, node.cluster.partitions[topic, PARTITION])
+        loading.unload(broker, node.runtime.partitions[topic, PARTITION])
     node.wait_until(lambda: not loading._running, "loading does not end")
     refused = ErrorCode.NOT_COORDINATOR
     assert errors(node) == (refused, refused, refused)
 
 
 def test_partition_may_be_loaded_again_while_it_is_loading(node: Node) -> None:
-    broker = node.cluster.nodes[1]
+    broker = node.runtime.nodes[1]
     for topic in (GROUPS, TRANSACTIONS, SHARES):
-        partition = node.cluster.partitions[topic, PARTITION]
-        node.cluster.coordinator_loading.unload(broker, partition)
-        node.cluster.coordinator_loading.load(broker, partition)
+        partition = node.runtime.partitions[topic, PARTITION]
+        node.runtime.coordinator_loading.unload(broker, partition)
+        node.runtime.coordinator_loading.load(broker, partition)
     assert errors(node) == (LOADING, LOADING, LOADING)
     node.wait_until(lambda: errors(node) == (0, 0, 0), "the coordinators are not loaded")
 
 
 def test_stop_while_loading_leaves_a_directory_that_loads(node: Node) -> None:
-    assert node.cluster.coordinator_loading._running
+    assert node.runtime.coordinator_loading._running
     node.restart()
     node.wait_until(lambda: errors(node) == (0, 0, 0), "the coordinators are not loaded")

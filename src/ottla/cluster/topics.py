@@ -64,7 +64,7 @@ def create_topics(
             results.append(_creation_failed(topic.name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."))
         else:
             allowed.append(topic)
-    _check_total_partitions(allowed, layers)
+    check_total_partitions(allowed, layers)
     records: list[Message] = []
     for topic in allowed:
         try:
@@ -91,15 +91,16 @@ def _creation_failed(name: str, code: ErrorCode, message: str | None) -> Creatab
     return CreatableTopicResult(name=name, error_code=code, error_message=message)
 
 
-def _check_total_partitions(topics: Iterable[CreatableTopic], layers: BrokerLayers) -> None:
+def check_total_partitions(topics: Iterable[CreatableTopic], layers: BrokerLayers) -> None:
+    """Raise POLICY_VIOLATION if the topics of one request have too many partitions."""
     total = 0
     for topic in topics:
         if topic.assignments:
             total += len(topic.assignments)
         else:
             total += _default_partitions(layers) if topic.num_partitions == -1 else max(topic.num_partitions, 0)
-    if total > MAX_PARTITIONS_PER_REQUEST:
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        if total > MAX_PARTITIONS_PER_REQUEST:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
 def _default_partitions(layers: BrokerLayers) -> int:

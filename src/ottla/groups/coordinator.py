@@ -428,8 +428,10 @@ class GroupCoordinator:
 
         if any(not shard.loaded for shard in self._shards.values()):
             return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        state_filter = {state.lower().strip() for state in states}
+        type_filter = {name.lower() for name in types}
         listed = [
-            shard.respond(describe.list_groups(shard, states, types), failed)
+            shard.respond(describe.list_groups(shard, state_filter, type_filter), failed)
             for _, shard in sorted(self._shards.items())
         ]
         return wait_for_all(listed, lambda lists: ListGroupsResponse(groups=_flat(lists)))

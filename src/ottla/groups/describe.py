@@ -20,7 +20,7 @@ from ottla.protocol.messages.k77_share_group_describe import DescribedGroup as D
 from ottla.protocol.messages.k89_streams_group_describe import DescribedGroup as DescribedStreamsGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
     from ottla.groups.consumer.group import ConsumerMember
     from ottla.groups.environment import Topics
@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 FIRST_DESCRIBE_VERSION_WITH_NOT_FOUND = 6
 
 
-def list_groups(shard: Shard, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-    """Return the groups of a shard, filtered by state and type; an empty filter matches all."""
-    state_filter = {state.lower().strip() for state in states}
-    type_filter = {name.lower() for name in types}
+def list_groups(shard: Shard, state_filter: Set[str], type_filter: Set[str]) -> list[ListedGroup]:
+    """Return the groups of a shard, filtered by state and type in small letters; an empty filter matches all."""
     return [
         ListedGroup(
             group_id=group.group_id,

@@ -13,8 +13,9 @@ from ottla.broker.fetch.delayed_fetch import DelayedFetch
 from ottla.broker.throttle import most_to_fetch
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.registry import api
+from ottla.handlers.registry import api, kafka_error
 from ottla.pending import Pending
+from ottla.pieces import run_in_pieces
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k01_fetch import (
     AbortedTransaction,
@@ -28,11 +29,22 @@ from ottla.protocol.messages.k01_fetch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
     from ottla.broker.fetch.fetch_sessions import FetchContext, FetchedPartition
     from ottla.broker.partition import Partition
     from ottla.broker.session import Call
 
 READ_COMMITTED = 1
+
+MANY_PARTITIONS = 200
+"""A fetch with more partitions reads them in pieces."""
+MANY_PARTITIONS_BYTES = 32 * MANY_PARTITIONS
+"""A smaller request has fewer partitions, although its session may have more."""
+READ_TOGETHER = 20
+READ_WORK = 25
+"""Units of work (`ottla.pieces`) of one partition."""
+
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 # Errors before a log is read; the partition's response has Kafka's empty values.
@@ -75,9 +87,44 @@ def fetch(call: Call, request: FetchRequest) -> FetchResponse | Pending[FetchRes
     replica = request.replica_id if call.version < 15 else request.replica_state.replica_id
     if replica >= 0:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    context = broker.fetch_sessions.context(request, call.version)
+    sessions = broker.fetch_sessions
+    context = None
+    if call.size < MANY_PARTITIONS_BYTES:
+        context = sessions.context(request, call.version)
+    if context is None or len(context.partitions) > MANY_PARTITIONS:
+        return run_in_pieces(
+            broker.runtime.world.clock,
+            _fetch_many(call, request, context),
+            lambda error: on_error(request, call.version, *kafka_error(error)),
+        )
     attempt = _Attempt(call, request, context)
     attempt.read()
+    return _respond_or_wait(call, request, context, attempt)
+
+
+def _fetch_many(
+    call: Call, request: FetchRequest, context: FetchContext | None
+) -> Generator[int, None, FetchResponse | Pending[FetchResponse]]:
+    """Read many partitions; yield the units of work done."""
+    if context is None:
+        context = yield from call.broker.fetch_sessions.context_in_pieces(request, call.version)
+    call.large_response = True
+    attempt = _Attempt(call, request, context)
+    partitions = context.partitions
+    try:
+        for start in range(0, len(partitions), READ_TOGETHER):
+            attempt.read(partitions[start : start + READ_TOGETHER])
+            yield READ_WORK * READ_TOGETHER
+        return _respond_or_wait(call, request, context, attempt)
+    except GeneratorExit:
+        attempt.release()
+        raise
+
+
+def _respond_or_wait(
+    call: Call, request: FetchRequest, context: FetchContext, attempt: _Attempt
+) -> FetchResponse | Pending[FetchResponse]:
+    broker = call.broker
     if attempt.satisfied or request.max_wait_ms <= 0:
         return attempt.response()
     attempt.release()
@@ -134,9 +181,9 @@ class _Attempt:
         """Return whether the response is due now."""
         return self.must_answer or self.bytes >= self.min_bytes
 
-    def read(self) -> None:
-        """Read one partition after the other until the response is full."""
-        for requested in self.context.partitions:
+    def read(self, partitions: Sequence[FetchedPartition] | None = None) -> None:
+        """Read one partition after the other until the response is full; all of the request unless some are given."""
+        for requested in self.context.partitions if partitions is None else partitions:
             try:
                 answer = self._read_one(requested)
             except KafkaError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -43,7 +44,13 @@ def on_error(request: ListOffsetsRequest, version: int, code: ErrorCode, message
     )
 
 
-@api(2, versions=(1, 11), acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
+@api(
+    2,
+    versions=(1, 11),
+    acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE)),
+    on_error=on_error,
+    split=divide_by("topics.partitions"),
+)
 def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look up each timestamp in its partition's log; a repeated partition is rejected once."""
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):

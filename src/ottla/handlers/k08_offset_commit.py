@@ -37,7 +37,12 @@ def on_error(request: OffsetCommitRequest, version: int, code: ErrorCode, messag
     return error_responses.offset_commit(request, code)
 
 
-@api(8, versions=(2, 10), acl=access.group(AclOperation.READ, access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(
+    8,
+    versions=(2, 10),
+    acl=access.group(AclOperation.READ, access.on_topic(AclOperation.READ)),
+    on_error=on_error,
+)
 def offset_commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse | Pending[OffsetCommitResponse]:
     """Commit the offsets of existing partitions; the others get an error each."""
     accepted: list[OffsetCommitRequestTopic] = []

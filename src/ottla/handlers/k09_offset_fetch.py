@@ -13,6 +13,7 @@ from ottla.groups import error_responses
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, request_context
+from ottla.handlers.splitting import divide_by
 from ottla.pending import Pending, wait_for_all
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k09_offset_fetch import (
@@ -46,6 +47,7 @@ def on_error(request: OffsetFetchRequest, version: int, code: ErrorCode, message
     versions=(1, 10),
     acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
+    split=divide_by("groups.topics.partition_indexes", "topics.partition_indexes"),
 )
 def offset_fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | Pending[OffsetFetchResponse]:
     """Return the offsets of each group."""

@@ -12,6 +12,7 @@ from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, SHARE_GROUP_STAT
 from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k10_find_coordinator import (
     Coordinator,
@@ -57,6 +58,7 @@ def on_error(
         access.on_cluster(AclOperation.CLUSTER_ACTION),
     ),
     on_error=on_error,
+    split=divide_by("coordinator_keys"),
 )
 def find_coordinator(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Return the leader of the partition that stores each key; create the internal topic if it does not exist."""

@@ -12,6 +12,7 @@ from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, request_context, split
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k15_describe_groups import (
     DescribedGroup,
@@ -33,7 +34,13 @@ def on_error(
     )
 
 
-@api(15, versions=(0, 6), acl=access.per_resource(access.on_group(AclOperation.DESCRIBE)), on_error=on_error)
+@api(
+    15,
+    versions=(0, 6),
+    acl=access.per_resource(access.on_group(AclOperation.DESCRIBE)),
+    on_error=on_error,
+    split=divide_by("groups"),
+)
 def describe_groups(
     call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Pending[DescribeGroupsResponse]:

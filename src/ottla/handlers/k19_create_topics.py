@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation
+from ottla.cluster.topics import check_total_partitions
 from ottla.cluster.topics import create_topics as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k19_create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -28,6 +31,10 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
     )
 
 
+def _check_total(call: Call, request: CreateTopicsRequest) -> None:
+    check_total_partitions(request.topics, call.broker.runtime.controller.layers)
+
+
 @api(
     19,
     versions=(2, 7),
@@ -37,6 +44,7 @@ def on_error(request: CreateTopicsRequest, version: int, code: ErrorCode, messag
         access.on_topic(AclOperation.DESCRIBE_CONFIGS),
     ),
     on_error=on_error,
+    split=divide_by("topics", size=50, key=attrgetter("name"), check=_check_total),
 )
 def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create the valid topics; each topic has its own error."""

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.topics import delete_topics as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k20_delete_topics import (
     DeletableTopicResult,
@@ -30,6 +31,10 @@ def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, messag
     )
 
 
+def _identity(topic: DeleteTopicState | str) -> object:
+    return topic if isinstance(topic, str) else (topic.name, topic.topic_id)
+
+
 @api(
     20,
     versions=(1, 6),
@@ -39,6 +44,7 @@ def on_error(request: DeleteTopicsRequest, version: int, code: ErrorCode, messag
         access.on_cluster(AclOperation.DELETE),
     ),
     on_error=on_error,
+    split=divide_by("topics", "topic_names", size=50, key=_identity),
 )
 def delete_topics(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete the existing topics; each topic has its own error."""

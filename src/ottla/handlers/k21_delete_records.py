@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -38,7 +39,13 @@ def on_error(
     )
 
 
-@api(21, versions=(0, 2), acl=access.per_resource(access.on_topic(AclOperation.DELETE)), on_error=on_error)
+@api(
+    21,
+    versions=(0, 2),
+    acl=access.per_resource(access.on_topic(AclOperation.DELETE)),
+    on_error=on_error,
+    split=divide_by("topics.partitions"),
+)
 def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Advance each log start offset; the next retention run deletes the segments."""
     response = DeleteRecordsResponse()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
@@ -45,6 +46,7 @@ def on_error(
     versions=(2, 4),
     acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE), access.on_cluster(AclOperation.CLUSTER_ACTION)),
     on_error=on_error,
+    split=divide_by("topics.partitions"),
 )
 def offset_for_leader_epoch(call: Call, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     """Return the end offset of the requested leader epoch of each partition."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
-from ottla.handlers.registry import api
+from ottla.handlers.registry import api, kafka_error
+from ottla.handlers.splitting import divide_by
 from ottla.pending import Pending, completed_with
+from ottla.pieces import run_in_pieces, run_to_end
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -26,9 +28,14 @@ from ottla.storage.names import TopicPartition
 from ottla.transactions.states import add_partitions_version, fencing_error
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from ottla.broker.session import Call
 
 FIRST_BROKER_VERSION = 4
+MANY_PARTITIONS = 500
+CHECK_WORK = 5
+"""Units of work (`ottla.pieces`) of one partition."""
 
 Errors = dict[TopicPartition, ErrorCode]
 Results = list[AddPartitionsToTxnTopicResult]
@@ -52,11 +59,18 @@ def on_error(
         access.on_cluster(AclOperation.CLUSTER_ACTION),
     ),
     on_error=on_error,
+    split=divide_by("transactions"),
 )
-def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pending[AddPartitionsToTxnResponse]:
+def add_partitions_to_txn(
+    call: Call, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]:
     """Add or verify the partitions of each transaction; respond when all results are known."""
     if call.version < FIRST_BROKER_VERSION:
-        return _decide(call, _client_transaction(request)).map(_client_response)
+        return run_in_pieces(
+            call.broker.runtime.world.clock,
+            _add_for_client(call, _client_transaction(request)),
+            lambda error: on_error(request, call.version, *kafka_error(error)),
+        )
     call.require(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME)
     transactions: dict[str, AddPartitionsToTxnTransaction] = {}
     for transaction in request.transactions:
@@ -72,35 +86,48 @@ def add_partitions_to_txn(call: Call, request: AddPartitionsToTxnRequest) -> Pen
             answer.complete(_broker_response({name: results[name] for name in transactions}))
 
     for transactional_id, transaction in transactions.items():
-        _decide(call, transaction).on_complete(partial(decided, transactional_id))
+        run_to_end(_decide(call, transaction)).on_complete(partial(decided, transactional_id))
     return answer
 
 
-def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Pending[Results]:
-    partitions = _partitions(transaction)
+def _add_for_client(
+    call: Call, transaction: AddPartitionsToTxnTransaction
+) -> Generator[int, None, AddPartitionsToTxnResponse | Pending[AddPartitionsToTxnResponse]]:
+    decided = yield from _decide(call, transaction)
+    return decided.map(_client_response)
+
+
+def _decide(call: Call, transaction: AddPartitionsToTxnTransaction) -> Generator[int, None, Pending[Results]]:
+    """Check all partitions of a transaction, then add them; yield the units of work done."""
     if call.version < FIRST_BROKER_VERSION and not call.may(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
     ):
         return completed_with(_same_error(transaction, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-    errors = {
-        topic_partition: error for topic_partition in partitions if (error := _partition_error(call, topic_partition))
-    }
-    if errors:
-        # All partitions of a transaction are added, or none.
-        return completed_with(
-            _by_topic(
-                {
-                    topic_partition: errors.get(topic_partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
-                    for topic_partition in partitions
-                }
-            )
-        )
+    partitions: Errors = {}
+    for topic in transaction.topics:
+        for index in topic.partitions:
+            topic_partition = TopicPartition(topic.name, index)
+            partitions[topic_partition] = _partition_error(call, topic_partition)
+            yield CHECK_WORK
+    call.large_response = call.large_response or len(partitions) > MANY_PARTITIONS
+    if any(partitions.values()):
+        results = yield from _refuse(partitions)
+        return completed_with(results)
     producer = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
     coordinator = call.broker.transactions
     if transaction.verify_only:
         return completed_with(_by_topic(coordinator.verify_partitions(*producer, partitions)))
     added = coordinator.add_partitions(*producer, partitions, add_partitions_version(call.version))
     return added.map(lambda code: _same_error(transaction, fencing_error(code, call.api_key, call.version)))
+
+
+def _refuse(errors: Errors) -> Generator[int, None, Results]:
+    """Return the errors by topic; all partitions of a transaction are added, or none."""
+    topics: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for topic_partition, code in errors.items():
+        _add_result(topics, topic_partition, code or ErrorCode.OPERATION_NOT_ATTEMPTED)
+        yield CHECK_WORK
+    return list(topics.values())
 
 
 def _partition_error(call: Call, topic_partition: TopicPartition) -> ErrorCode:
@@ -121,10 +148,6 @@ def _client_transaction(request: AddPartitionsToTxnRequest) -> AddPartitionsToTx
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-
-
-def _partitions(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
 def _client_response(results: Results) -> AddPartitionsToTxnResponse:
@@ -157,8 +180,16 @@ def _same_error(transaction: AddPartitionsToTxnTransaction, code: ErrorCode) -> 
 def _by_topic(errors: Errors) -> Results:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for topic_partition, code in errors.items():
-        topic = topics.setdefault(topic_partition.topic, AddPartitionsToTxnTopicResult(name=topic_partition.topic))
-        topic.results_by_partition.append(
-            AddPartitionsToTxnPartitionResult(partition_index=topic_partition.partition, partition_error_code=code)
-        )
+        _add_result(topics, topic_partition, code)
     return list(topics.values())
+
+
+def _add_result(
+    topics: dict[str, AddPartitionsToTxnTopicResult], topic_partition: TopicPartition, code: ErrorCode
+) -> None:
+    topic = topics.get(topic_partition.topic)
+    if topic is None:
+        topic = topics[topic_partition.topic] = AddPartitionsToTxnTopicResult(name=topic_partition.topic)
+    topic.results_by_partition.append(
+        AddPartitionsToTxnPartitionResult(partition_index=topic_partition.partition, partition_error_code=code)
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import CLUSTER_RESOURCE_NAME, AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -42,6 +43,7 @@ def on_error(
     versions=(1, 2),
     acl=access.per_resource(access.on_cluster(AclOperation.ALTER), access.on_cluster(AclOperation.CLUSTER_ACTION)),
     on_error=on_error,
+    split=divide_by("markers.topics.partition_indexes"),
 )
 def write_txn_markers(
     call: Call, request: WriteTxnMarkersRequest

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.security.acls import create_acls as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k30_create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
@@ -22,7 +23,7 @@ def on_error(request: CreateAclsRequest, version: int, code: ErrorCode, message:
     )
 
 
-@api(30, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+@api(30, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error, split=divide_by("creations"))
 def create_acls(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     """Add the valid entries, each with its own error. They take effect with the next request."""
     runtime = call.broker.runtime

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.security.acls import delete_acls as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k31_delete_acls import (
     DeleteAclsFilterResult,
@@ -28,7 +29,9 @@ def on_error(request: DeleteAclsRequest, version: int, code: ErrorCode, message:
     )
 
 
-@api(31, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+@api(
+    31, versions=(1, 3), acl=access.cluster(AclOperation.ALTER), on_error=on_error, split=divide_by("filters", size=20)
+)
 def delete_acls(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Remove the matching entries; return those of each filter."""
     runtime = call.broker.runtime

@@ -19,6 +19,7 @@ from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.configs import parse_node_id, require_config_access
 from ottla.handlers.shared.loggers import describe_loggers
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -55,6 +56,7 @@ def on_error(
         access.on_cluster(AclOperation.DESCRIBE_CONFIGS),
     ),
     on_error=on_error,
+    split=divide_by("resources", size=20),
 )
 def describe_configs(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe the resources, each with its own error; an unknown resource type fails the request."""

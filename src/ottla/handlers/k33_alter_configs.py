@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.configs.alter import AlterOperation
@@ -10,6 +11,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.configs import alter_each, altered_resource, require_config_access
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -37,6 +39,7 @@ def on_error(request: AlterConfigsRequest, version: int, code: ErrorCode, messag
         access.on_cluster(AclOperation.ALTER_CONFIGS),
     ),
     on_error=on_error,
+    split=divide_by("resources", size=50, key=attrgetter("resource_type", "resource_name")),
 )
 def alter_configs(call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of each resource completely or not at all."""

@@ -8,6 +8,7 @@ from ottla.broker.nodes.log_moves import move_log
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -29,7 +30,13 @@ def on_error(
     return _answer(request, lambda topic, partition, path: code)
 
 
-@api(34, versions=(1, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+@api(
+    34,
+    versions=(1, 2),
+    acl=access.cluster(AclOperation.ALTER),
+    on_error=on_error,
+    split=divide_by("dirs.topics.partitions"),
+)
 def alter_replica_log_dirs(call: Call, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     """Start each move; it continues after the response, and DescribeLogDirs shows its progress."""
 

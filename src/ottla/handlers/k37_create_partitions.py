@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.topics import create_partitions as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k37_create_partitions import (
     CreatePartitionsRequest,
@@ -32,7 +34,13 @@ def on_error(
     )
 
 
-@api(37, versions=(0, 3), acl=access.per_resource(access.on_topic(AclOperation.ALTER)), on_error=on_error)
+@api(
+    37,
+    versions=(0, 3),
+    acl=access.per_resource(access.on_topic(AclOperation.ALTER)),
+    on_error=on_error,
+    split=divide_by("topics", size=50, key=attrgetter("name")),
+)
 def create_partitions(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Add the partitions; each topic has its own error."""
     call.check_time(request.timeout_ms)

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, split
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k42_delete_groups import (
     DeletableGroupResult,
@@ -27,7 +28,13 @@ def on_error(request: DeleteGroupsRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(42, versions=(0, 2), acl=access.per_resource(access.on_group(AclOperation.DELETE)), on_error=on_error)
+@api(
+    42,
+    versions=(0, 2),
+    acl=access.per_resource(access.on_group(AclOperation.DELETE)),
+    on_error=on_error,
+    split=divide_by("groups_names"),
+)
 def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Pending[DeleteGroupsResponse]:
     """Delete groups with their offsets; each group has its own error."""
     group_ids = dict.fromkeys(request.groups_names)

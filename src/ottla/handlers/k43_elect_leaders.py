@@ -8,6 +8,7 @@ from ottla.cluster.partitions.leadership import elect_leaders as plan
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k43_elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -37,7 +38,13 @@ def on_error(request: ElectLeadersRequest, version: int, code: ErrorCode, messag
     )
 
 
-@api(43, versions=(0, 2), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+@api(
+    43,
+    versions=(0, 2),
+    acl=access.cluster(AclOperation.ALTER),
+    on_error=on_error,
+    split=divide_by("topic_partitions.partitions"),
+)
 def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect leaders where needed and possible; each partition has its own error."""
     if request.topic_partitions == []:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.configs import ConfigResourceType
@@ -12,6 +13,7 @@ from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.configs import alter_each, altered_resource, require_config_access
 from ottla.handlers.shared.loggers import alter_loggers
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k44_incremental_alter_configs import (
     AlterConfigsResource,
@@ -43,6 +45,7 @@ def on_error(
         access.on_cluster(AclOperation.ALTER_CONFIGS),
     ),
     on_error=on_error,
+    split=divide_by("resources", size=50, key=attrgetter("resource_type", "resource_name")),
 )
 def incremental_alter_configs(call: Call, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
     """Change the configs of each resource completely or not at all."""

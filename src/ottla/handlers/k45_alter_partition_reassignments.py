@@ -8,6 +8,7 @@ from ottla.cluster.partitions.leadership import alter_reassignments
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -42,7 +43,9 @@ def on_error(
     )
 
 
-@api(45, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+@api(
+    45, versions=(0, 1), acl=access.cluster(AclOperation.ALTER), on_error=on_error, split=divide_by("topics.partitions")
+)
 def alter_partition_reassignments(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:

@@ -9,6 +9,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, merge_topics, request_context
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -28,7 +29,13 @@ def on_error(request: OffsetDeleteRequest, version: int, code: ErrorCode, messag
     return OffsetDeleteResponse(error_code=code)
 
 
-@api(47, versions=(0, 0), acl=access.group(AclOperation.DELETE, access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(
+    47,
+    versions=(0, 0),
+    acl=access.group(AclOperation.DELETE, access.on_topic(AclOperation.READ)),
+    on_error=on_error,
+    split=divide_by("topics.partitions"),
+)
 def offset_delete(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
     """Delete the offsets of existing partitions; the others get an error each."""
     accepted: list[OffsetDeleteRequestTopic] = []

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.security.client_quotas import alter_client_quotas as plan
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k49_alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -27,7 +28,13 @@ def on_error(
     return AlterClientQuotasResponse(entries=[_answer(entry, code, message) for entry in request.entries])
 
 
-@api(49, versions=(0, 1), acl=access.cluster(AclOperation.ALTER_CONFIGS), on_error=on_error)
+@api(
+    49,
+    versions=(0, 1),
+    acl=access.cluster(AclOperation.ALTER_CONFIGS),
+    on_error=on_error,
+    split=divide_by("entries"),
+)
 def alter_client_quotas(call: Call, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change quotas, each entity with its own error. They take effect with the next request."""
     runtime = call.broker.runtime

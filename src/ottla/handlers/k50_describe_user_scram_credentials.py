@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k50_describe_user_scram_credentials import (
     CredentialInfo,
@@ -27,7 +29,13 @@ def on_error(
     return DescribeUserScramCredentialsResponse(error_code=code, error_message=message)
 
 
-@api(50, versions=(0, 0), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
+@api(
+    50,
+    versions=(0, 0),
+    acl=access.cluster(AclOperation.DESCRIBE),
+    on_error=on_error,
+    split=divide_by("users", key=attrgetter("name")),
+)
 def describe_user_scram_credentials(
     call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:

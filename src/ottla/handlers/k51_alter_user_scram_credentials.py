@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ottla.cluster.security.acls import AclOperation
 from ottla.cluster.security.scram import alter_scram_credentials
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k51_alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -31,7 +33,13 @@ def on_error(
     )
 
 
-@api(51, versions=(0, 0), acl=access.cluster(AclOperation.ALTER), on_error=on_error)
+@api(
+    51,
+    versions=(0, 0),
+    acl=access.cluster(AclOperation.ALTER),
+    on_error=on_error,
+    split=divide_by("deletions", "upsertions", key=attrgetter("name")),
+)
 def alter_user_scram_credentials(
     call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:

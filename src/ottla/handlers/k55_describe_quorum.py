@@ -9,6 +9,7 @@ from ottla.cluster.internal_topics import CLUSTER_METADATA_TOPIC
 from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k55_describe_quorum import (
     DescribeQuorumRequest,
@@ -32,7 +33,13 @@ def on_error(
     return DescribeQuorumResponse(error_code=code, error_message=message)
 
 
-@api(55, versions=(0, 2), acl=access.cluster(AclOperation.DESCRIBE), on_error=on_error)
+@api(
+    55,
+    versions=(0, 2),
+    acl=access.cluster(AclOperation.DESCRIBE),
+    on_error=on_error,
+    split=divide_by("topics.partitions"),
+)
 def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the only voter and the nodes that observe it."""
     runtime = call.broker.runtime

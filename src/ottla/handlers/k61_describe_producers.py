@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k61_describe_producers import (
     DescribeProducersRequest,
@@ -39,7 +40,13 @@ def on_error(
     )
 
 
-@api(61, versions=(0, 0), acl=access.per_resource(access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(
+    61,
+    versions=(0, 0),
+    acl=access.per_resource(access.on_topic(AclOperation.READ)),
+    on_error=on_error,
+    split=divide_by("topics.partition_indexes"),
+)
 def describe_producers(call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
     """Describe the producers of each partition that this node leads."""
     return DescribeProducersResponse(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
@@ -34,6 +35,7 @@ def on_error(
     versions=(0, 0),
     acl=access.per_resource(access.on_transactional_id(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
+    split=divide_by("transactional_ids"),
 )
 def describe_transactions(call: Call, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     """Return the state of each transactional id that this node coordinates."""

@@ -8,7 +8,8 @@ from ottla.broker.metadata.partition_view import PartitionView
 from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.cluster.topic_names import validate_topic_name
 from ottla.handlers import access
-from ottla.handlers.registry import api
+from ottla.handlers.registry import api, kafka_error
+from ottla.pieces import run_in_pieces
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.protocol.messages.k75_describe_topic_partitions import (
     Cursor,
@@ -19,9 +20,16 @@ from ottla.protocol.messages.k75_describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from ottla.broker.runtime import BrokerRuntime
     from ottla.broker.session import Call
     from ottla.cluster.partitions.state import Topic
+    from ottla.pending import Pending
+
+DESCRIBE_WORK = 10
+"""Units of work (`ottla.pieces`) of a topic or a partition."""
+MANY_TOPICS = 500
 
 
 def on_error(
@@ -34,8 +42,21 @@ def on_error(
 
 
 @api(75, versions=(0, 0), acl=access.per_resource(access.on_topic(AclOperation.DESCRIBE)), on_error=on_error)
-def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+def describe_topic_partitions(
+    call: Call, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse | Pending[DescribeTopicPartitionsResponse]:
     """Describe topics in order of their names from the cursor, up to a number of partitions."""
+    call.large_response = len(request.topics) > MANY_TOPICS
+    return run_in_pieces(
+        call.broker.runtime.world.clock,
+        _describe_from_cursor(call, request),
+        lambda error: on_error(request, call.version, *kafka_error(error)),
+    )
+
+
+def _describe_from_cursor(
+    call: Call, request: DescribeTopicPartitionsRequest
+) -> Generator[int, None, DescribeTopicPartitionsResponse]:
     runtime = call.broker.runtime
     most = call.broker.config_int("max.request.partition.size.limit")
     remaining = max(min(request.response_partition_limit, most), 1)
@@ -50,6 +71,7 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
     response = DescribeTopicPartitionsResponse()
     hidden: list[DescribeTopicPartitionsResponseTopic] = []
     for name in sorted(dict.fromkeys(names)):
+        yield DESCRIBE_WORK
         if name < first_name:
             continue
         if not call.may_topic(AclOperation.DESCRIBE, name):
@@ -71,8 +93,10 @@ def describe_topic_partitions(call: Call, request: DescribeTopicPartitionsReques
             response.next_cursor = Cursor(topic_name=name, partition_index=indexes[remaining])
             break
         remaining -= len(indexes)
+        yield DESCRIBE_WORK * len(indexes)
     for described in response.topics:
         described.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, described.name or "")
+        yield DESCRIBE_WORK
     response.topics += hidden
     return response
 

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.share_state import StateApi
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k83_initialize_share_group_state import (
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
@@ -25,7 +26,13 @@ API = StateApi(
 )
 
 
-@api(83, versions=(0, 0), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=API.on_error)
+@api(
+    83,
+    versions=(0, 0),
+    acl=access.cluster(AclOperation.CLUSTER_ACTION),
+    on_error=API.on_error,
+    split=divide_by("topics.partitions"),
+)
 def initialize_share_group_state(
     call: Call, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse | Pending[InitializeShareGroupStateResponse]:

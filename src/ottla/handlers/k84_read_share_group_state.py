@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.share_state import StateApi
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k84_read_share_group_state import (
     PartitionResult,
     ReadShareGroupStateRequest,
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 API = StateApi("read share group state", ReadShareGroupStateResponse, ReadStateResult, PartitionResult)
 
 
-@api(84, versions=(0, 0), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=API.on_error)
+@api(
+    84,
+    versions=(0, 0),
+    acl=access.cluster(AclOperation.CLUSTER_ACTION),
+    on_error=API.on_error,
+    split=divide_by("topics.partitions"),
+)
 def read_share_group_state(
     call: Call, request: ReadShareGroupStateRequest
 ) -> ReadShareGroupStateResponse | Pending[ReadShareGroupStateResponse]:

@@ -11,6 +11,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.share_state import StateApi
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k85_write_share_group_state import (
     PartitionResult,
     WriteShareGroupStateRequest,
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 API = StateApi("write share group state", WriteShareGroupStateResponse, WriteStateResult, PartitionResult)
 
 
-@api(85, versions=(0, 1), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=API.on_error)
+@api(
+    85,
+    versions=(0, 1),
+    acl=access.cluster(AclOperation.CLUSTER_ACTION),
+    on_error=API.on_error,
+    split=divide_by("topics.partitions"),
+)
 def write_share_group_state(
     call: Call, request: WriteShareGroupStateRequest
 ) -> WriteShareGroupStateResponse | Pending[WriteShareGroupStateResponse]:

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.share_state import StateApi
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k86_delete_share_group_state import (
     DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 API = StateApi("delete share group state", DeleteShareGroupStateResponse, DeleteStateResult, PartitionResult)
 
 
-@api(86, versions=(0, 0), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=API.on_error)
+@api(
+    86,
+    versions=(0, 0),
+    acl=access.cluster(AclOperation.CLUSTER_ACTION),
+    on_error=API.on_error,
+    split=divide_by("topics.partitions"),
+)
 def delete_share_group_state(
     call: Call, request: DeleteShareGroupStateRequest
 ) -> DeleteShareGroupStateResponse | Pending[DeleteShareGroupStateResponse]:

@@ -11,6 +11,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.share_state import StateApi
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k87_read_share_group_state_summary import (
     PartitionResult,
     ReadShareGroupStateSummaryRequest,
@@ -29,7 +30,13 @@ API = StateApi(
 )
 
 
-@api(87, versions=(0, 1), acl=access.cluster(AclOperation.CLUSTER_ACTION), on_error=API.on_error)
+@api(
+    87,
+    versions=(0, 1),
+    acl=access.cluster(AclOperation.CLUSTER_ACTION),
+    on_error=API.on_error,
+    split=divide_by("topics.partitions"),
+)
 def read_share_group_state_summary(
     call: Call, request: ReadShareGroupStateSummaryRequest
 ) -> ReadShareGroupStateSummaryResponse | Pending[ReadShareGroupStateSummaryResponse]:

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import describe_authorized, map_response, require_protocol
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.messages.k89_streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -34,6 +35,7 @@ def on_error(
     versions=(0, 0),
     acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
+    split=divide_by("group_ids"),
 )
 def streams_group_describe(
     call: Call, request: StreamsGroupDescribeRequest

@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation, ResourceType
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import supports_protocol
+from ottla.handlers.splitting import divide_by
 from ottla.pending import Pending, wait_for_all
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode, KafkaError
@@ -44,6 +45,7 @@ def on_error(
     versions=(0, 1),
     acl=access.per_resource(access.on_group(AclOperation.DESCRIBE), access.on_topic(AclOperation.DESCRIBE)),
     on_error=on_error,
+    split=divide_by("groups.topics.partitions"),
 )
 def describe_share_group_offsets(
     call: Call, request: DescribeShareGroupOffsetsRequest

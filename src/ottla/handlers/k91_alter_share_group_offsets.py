@@ -9,6 +9,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, merge_topics, require_protocol
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k91_alter_share_group_offsets import (
@@ -32,7 +33,13 @@ def on_error(
     return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
 
 
-@api(91, versions=(0, 0), acl=access.group(AclOperation.READ, access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(
+    91,
+    versions=(0, 0),
+    acl=access.group(AclOperation.READ, access.on_topic(AclOperation.READ)),
+    on_error=on_error,
+    split=divide_by("topics.partitions"),
+)
 def alter_share_group_offsets(
     call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse | Pending[AlterShareGroupOffsetsResponse]:

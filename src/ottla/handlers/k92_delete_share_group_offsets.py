@@ -8,6 +8,7 @@ from ottla.cluster.security.acls import AclOperation
 from ottla.handlers import access
 from ottla.handlers.registry import api
 from ottla.handlers.shared.groups import map_response, require_protocol, split
+from ottla.handlers.splitting import divide_by
 from ottla.protocol.error_texts import error_text
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.k92_delete_share_group_offsets import (
@@ -28,7 +29,13 @@ def on_error(
     return DeleteShareGroupOffsetsResponse(error_code=code, error_message=message or error_text(code))
 
 
-@api(92, versions=(0, 0), acl=access.group(AclOperation.DELETE, access.on_topic(AclOperation.READ)), on_error=on_error)
+@api(
+    92,
+    versions=(0, 0),
+    acl=access.group(AclOperation.DELETE, access.on_topic(AclOperation.READ)),
+    on_error=on_error,
+    split=divide_by("topics"),
+)
 def delete_share_group_offsets(
     call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse | Pending[DeleteShareGroupOffsetsResponse]:

@@ -13,6 +13,7 @@ from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla.handlers.access import Access
+    from ottla.handlers.splitting import Split
     from ottla.protocol.releases import Release
 
 Handler = Callable[..., Any]
@@ -29,6 +30,7 @@ class Api:
     on_error: OnError
     advertised: range
     acl: Access
+    split: Split | None = None
 
     @property
     def name(self) -> str:
@@ -46,19 +48,21 @@ def api(
     acl: Access,
     on_error: OnError,
     advertised: tuple[int, int] | None = None,
+    split: Split | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register a handler for all of `versions`.
 
     `acl` declares the required operations; Dispatch checks those of the whole request before it calls the handler.
     `on_error(request, version, code, message)` returns the response for an error of the whole request. `advertised`
-    differs from `versions` only where Kafka advertises versions that it rejects.
+    differs from `versions` only where Kafka advertises versions that it rejects. `split` tells how Dispatch divides a
+    large request: the handler is then called for parts of it.
     """
 
     def register(handler: Handler) -> Handler:
         assert key not in _apis, f"two handlers for API {key}"
         served = range(versions[0], versions[1] + 1)
         shown = range(advertised[0], advertised[1] + 1) if advertised else served
-        _apis[key] = Api(key, served, handler, on_error, shown, acl)
+        _apis[key] = Api(key, served, handler, on_error, shown, acl, split)
         return handler
 
     return register

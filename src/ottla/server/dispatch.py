@@ -10,11 +10,13 @@ from ottla.broker.metadata.topic_cache import EncodedMetadata
 from ottla.broker.session import LARGE_FRAME, Call, Disconnect
 from ottla.broker.throttle import throttle
 from ottla.handlers.registry import Api, apis, kafka_error
+from ottla.handlers.splitting import DIVIDED_BYTES, dispose, join
 from ottla.pending import Pending
+from ottla.pieces import PIECE, run_in_pieces
 from ottla.protocol.api import find_api, request_class
-from ottla.protocol.errors import ErrorCode, ProtocolError
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
-from ottla.protocol.schema import owned
+from ottla.protocol.schema import Message, owned
 from ottla.security.sasl.conversation import Event, IllegalStepError, State
 from ottla.security.sasl.mechanism import SaslError
 from ottla.server.connection import BadFrameError, Part
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from ottla.broker.broker import Broker
     from ottla.broker.session import Session
+    from ottla.handlers.splitting import Split
     from ottla.security.sasl.conversation import Conversation
     from ottla.server.metrics import RequestMetrics
 
@@ -45,12 +48,13 @@ INLINE_DECODED_BYTES = 64 * 1024  # a larger request may have thousands of eleme
 class Route:
     """Facts about one API at one version, computed once."""
 
-    __slots__ = ("api", "check", "decode", "flexible_request", "flexible_response", "version")
+    __slots__ = ("api", "check", "decode", "flexible_request", "flexible_response", "split", "version")
 
     def __init__(self, api: Api, version: int) -> None:
         request = request_class(api.key)
         self.api = api
         self.check = api.acl.check
+        self.split = api.split
         self.version = version
         self.decode = request.view_decoder(version)
         self.flexible_request = version in request.__schema__.flexible
@@ -168,7 +172,10 @@ class Dispatch:
         try:
             if route.check is not None:
                 route.check(call, request)
-            response = route.api.handler(call, request)
+            if route.split is not None and call.size > DIVIDED_BYTES and route.split.is_large(request):
+                response = self._handle_parts(call, request, route.split)
+            else:
+                response = route.api.handler(call, request)
         except Disconnect as reason:
             raise BadFrameError(str(reason)) from reason
         except Exception as error:
@@ -202,6 +209,81 @@ class Dispatch:
             return encoded
         return self._encode(call, request, response, started, edit)
 
+    def _handle_parts(self, call: Call, request: Any, split: Split) -> Pending[Any]:
+        """Handle a large request in parts, each on its own turn of the loop, and join their responses."""
+        refused: KafkaError | None = None
+        try:
+            if split.check is not None:
+                split.check(call, request)
+        except KafkaError as error:
+            refused = error
+        parts = split.parts(request)
+        joined: Any = None
+        waiting: Pending[Any] | None = None
+        continued = False
+        call.large_response = True
+
+        def cancel() -> None:
+            if waiting is not None:
+                waiting.cancel()
+
+        answer: Pending[Any] = Pending(cancel)
+
+        def handle_next() -> None:
+            nonlocal waiting, continued
+            work = 0
+            while work < PIECE and not answer.settled:
+                part = next(parts, None)
+                if part is None:
+                    answer.complete(joined)
+                    return
+                if isinstance(part, int):
+                    work += part
+                    continue
+                try:
+                    continued = part.continued
+                    response = self._handle_part(call, part.request, refused)
+                except Disconnect as reason:
+                    answer.cancel()
+                    call.session.close(str(reason))
+                    return
+                work = PIECE
+                if isinstance(response, Pending) and not response.done:
+                    waiting = response
+                    response.on_complete(handled_part)
+                    return
+                if take(response.response if isinstance(response, Pending) else response):
+                    return
+            if not answer.settled:
+                self._clock.call_soon(handle_next)
+
+        def handled_part(response: Any) -> None:
+            if not take(response):
+                self._clock.call_soon(handle_next)
+
+        def take(response: Any) -> bool:
+            """Join a part's response; return whether it is an error of the whole request, which ends it."""
+            nonlocal joined
+            if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
+                answer.complete(response)
+                return True
+            joined = join(joined, response, continued)
+            return False
+
+        self._clock.call_soon(handle_next)
+        return answer
+
+    def _handle_part(self, call: Call, part: Any, refused: KafkaError | None) -> Any:
+        route: Route = call.route
+        try:
+            if refused is not None:
+                raise refused
+            return route.api.handler(call, part)
+        except Disconnect:
+            raise
+        except Exception as error:
+            return self._failed(route, part, error)
+
     def _encode(
         self, call: Call, request: Any, response: Any, started: float, edit: Callable[[Any], Any] | None
     ) -> Sequence[Part] | Pending[Sequence[Part]]:
@@ -219,6 +301,8 @@ class Dispatch:
                 encoded.complete(self.encode(call, request, failed, started))
             else:
                 encoded.complete(self._framed(call, response, parts, started))
+                if isinstance(response, Message):
+                    run_in_pieces(self._clock, dispose(response), lambda error: None)
 
         self._workers.submit_request(lambda: response.encode_parts(call.version), done)
         return encoded

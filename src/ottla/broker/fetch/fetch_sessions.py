@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ottla.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
-    from ottla.protocol.messages.k01_fetch import FetchRequest, PartitionData
+    from ottla.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
     from ottla.protocol.schema import Uuid
     from ottla.world.clock import Clock
     from ottla.world.random import Random
@@ -24,6 +24,9 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 LARGEST_EPOCH = 2**31 - 1
 LARGEST_ID = 2**31 - 1
+
+READ_TOGETHER = 100
+"""Partitions of a large request between two steps, of about a microsecond each."""
 
 PartitionKey = tuple["Uuid | str", int]
 
@@ -129,7 +132,24 @@ class FetchSessions:
     def context(self, request: FetchRequest, version: int) -> FetchContext:
         """Return the context of a request by the four rows of KIP-227's table; raise the session's errors."""
         by_id = version >= 13
-        requested = _requested(request, by_id)
+        requested: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
+        for topic in request.topics:
+            _add_requested(requested, topic, topic.partitions, by_id)
+        return self._context(request, by_id, requested)
+
+    def context_in_pieces(self, request: FetchRequest, version: int) -> Generator[int, None, FetchContext]:
+        """Return the context of a request as `context` does; yield the units of work done."""
+        by_id = version >= 13
+        requested: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
+        for topic in request.topics:
+            for start in range(0, len(topic.partitions), READ_TOGETHER):
+                _add_requested(requested, topic, topic.partitions[start : start + READ_TOGETHER], by_id)
+                yield READ_TOGETHER
+        return self._context(request, by_id, requested)
+
+    def _context(
+        self, request: FetchRequest, by_id: bool, requested: OrderedDict[PartitionKey, FetchedPartition]
+    ) -> FetchContext:
         epoch = request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
@@ -201,22 +221,24 @@ class FetchSessions:
                 session.partitions.pop((topic.topic_id if session.by_id else topic.topic, partition), None)
 
 
-def _requested(request: FetchRequest, by_id: bool) -> OrderedDict[PartitionKey, FetchedPartition]:
-    requested: OrderedDict[PartitionKey, FetchedPartition] = OrderedDict()
-    for topic in request.topics:
-        for p in topic.partitions:
-            partition = FetchedPartition(
-                topic.topic,
-                topic.topic_id,
-                p.partition,
-                p.fetch_offset,
-                p.partition_max_bytes,
-                p.current_leader_epoch,
-                p.last_fetched_epoch,
-                p.log_start_offset,
-            )
-            requested[_key(by_id, partition)] = partition
-    return requested
+def _add_requested(
+    requested: OrderedDict[PartitionKey, FetchedPartition],
+    topic: FetchTopic,
+    partitions: Sequence[FetchPartition],
+    by_id: bool,
+) -> None:
+    for p in partitions:
+        partition = FetchedPartition(
+            topic.topic,
+            topic.topic_id,
+            p.partition,
+            p.fetch_offset,
+            p.partition_max_bytes,
+            p.current_leader_epoch,
+            p.last_fetched_epoch,
+            p.log_start_offset,
+        )
+        requested[_key(by_id, partition)] = partition
 
 
 def _key(by_id: bool, partition: FetchedPartition) -> PartitionKey:

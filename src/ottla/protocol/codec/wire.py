@@ -38,14 +38,24 @@ def layout(letters: str) -> Layout:
     return known
 
 
+SLICE = 16_384
+"""Numbers of a large array that are read with one call: a worker's call holds the interpreter's lock."""
+
+
 def unpack_many(letter: str) -> Callable[[bytes | memoryview, int, int], list[int]]:
     """Return a function (buffer, position, count) that reads an array of numbers with one call."""
     ready = [Layout(f">{count}{letter}").unpack_from for count in range(9)]
+    size = Layout(f">{letter}").size
 
     def read(buffer: bytes | memoryview, position: int, count: int) -> list[int]:
         if count < 9:
             return list(ready[count](buffer, position))
-        return list(Layout(f">{count}{letter}").unpack_from(buffer, position))
+        if count <= SLICE:
+            return list(Layout(f">{count}{letter}").unpack_from(buffer, position))
+        numbers: list[int] = []
+        for start in range(0, count, SLICE):
+            numbers += Layout(f">{min(SLICE, count - start)}{letter}").unpack_from(buffer, position + start * size)
+        return numbers
 
     return read
 
