@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KAFKA_VERSION = "4.3.1"
 LOG4J_VERSION = "2.25.4"
+FLINK_VERSION = "2.3.0"
 
 _HERE = Path(__file__).resolve().parent
 _CACHE = Path(os.environ.get("OTTLA_CACHE", _HERE.parents[1] / ".cache"))
@@ -207,6 +208,18 @@ def streams_jvm() -> Jvm:
         lib = _jars(home, "streams", [("org.apache.kafka", "kafka-streams", KAFKA_VERSION)])
         classes = _classes(home, lib, "java/streams")
     own = [classes / "programs.jar", *sorted(jar for jar in lib.glob("*.jar") if not (base.lib / jar.name).exists())]
+    return replace(base, classpath=os.pathsep.join([*map(str, own), base.classpath]))
+
+
+@lru_cache(maxsize=1)
+def registry_jvm() -> Jvm:
+    """Return a Jvm with Confluent's registry client, which Maven Central has only inside Flink's Avro format."""
+    base = jvm()
+    home = _CACHE / f"kafka-{KAFKA_VERSION}"
+    with _exclusive(home / ".lock"):
+        lib = _jars(home, "registry", [("org.apache.flink", "flink-sql-avro-confluent-registry", FLINK_VERSION)])
+        classes = _classes(home, lib, "java/registry")
+    own = [classes / "programs.jar", *sorted(lib.glob("*.jar"))]
     return replace(base, classpath=os.pathsep.join([*map(str, own), base.classpath]))
 
 

@@ -249,9 +249,9 @@ class RegistryService:
             request = self._populated(subject, request, active, following)
         version = self._canonical(subject, request, normalize=normalize)
         known = self.state.id_of(subject, version.digest)
-        if request.version == 0:
-            candidates = [existing for existing in active if request.id in (-1, existing.id)]
-            existing = self._same(version, candidates)
+        if request.version <= 0:
+            candidates = active if request.version == 0 else active[-1:]
+            existing = self._same(version, [entry for entry in candidates if request.id in (-1, entry.id)])
             if existing is not None:
                 return _unchanged(existing)
         if not importing:

@@ -64,10 +64,11 @@ def schema_of(data: bytes | memoryview | None, header: bytes | None = None) -> i
 
 
 def _from_header(header: bytes, data: bytes) -> Framed:
-    if len(header) == 17 and header[0] == MAGIC_GUID:
-        return Framed(None, str(uuid.UUID(bytes=header[1:])), data)
-    if len(header) == 5 and header[0] == MAGIC_ID:
-        return Framed(int.from_bytes(header[1:], "big"), None, data)
+    """Split a header: a magic byte, a guid or id, and for Protobuf the message indexes, which belong before the data."""
+    if len(header) >= 17 and header[0] == MAGIC_GUID:
+        return Framed(None, str(uuid.UUID(bytes=header[1:17])), header[17:] + data)
+    if len(header) >= 5 and header[0] == MAGIC_ID:
+        return Framed(int.from_bytes(header[1:5], "big"), None, header[5:] + data)
     raise FramingError(f"the header with the schema id has {len(header)} bytes and no known magic byte")
 
 
