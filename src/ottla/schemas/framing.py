@@ -64,7 +64,7 @@ def schema_of(data: bytes | memoryview | None, header: bytes | None = None) -> i
 
 
 def _from_header(header: bytes, data: bytes) -> Framed:
-    """Split a header: a magic byte, a guid or id, and for Protobuf the message indexes, which belong before the data."""
+    """Split a header: a magic byte, a guid or id, and for Protobuf the message indexes, which precede the data."""
     if len(header) >= 17 and header[0] == MAGIC_GUID:
         return Framed(None, str(uuid.UUID(bytes=header[1:17])), header[17:] + data)
     if len(header) >= 5 and header[0] == MAGIC_ID:
