@@ -7,6 +7,7 @@ import typer
 
 from ottla.cli.options.commands import add_command
 from ottla.cli.options.connect import LOCAL, PROPERTIES, Properties, PropertiesFile, client_properties, cluster_errors
+from ottla.cli.schemas.values import RegistryOptions
 from ottla.cli.spark.session import SparkOptions
 from ottla.cli.terminal.output import console, fail, print_json, usage
 from ottla.cli.terminal.progress import spark_progress
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
         "export",
         export,
         "ottla export orders --to ./lake/orders --value json",
+        "ottla export orders --to ./lake/orders --value registry --registry http://localhost:8081",
         "ottla export orders --to ./lake/orders --log-dir ./data --by hour",
         "ottla export orders --to s3a://lake/orders -b kafka:9092",
         "ottla export orders --to ./lake --master spark://host:7077",
@@ -57,7 +59,10 @@ def export(
         str, typer.Option("--by", metavar="UNIT", help="Partition files by date, by hour, or none.")
     ] = "date",
     value: Annotated[
-        str, typer.Option("--value", metavar="TYPE", help="Decode values as string, json, binary, avro or protobuf.")
+        str,
+        typer.Option(
+            "--value", metavar="TYPE", help="Decode values as string, json, binary, avro, protobuf or registry."
+        ),
     ] = "string",
     schema: Annotated[
         str | None,
@@ -73,6 +78,15 @@ def export(
         str | None,
         typer.Option(
             "--message", metavar="NAME", help="Decode values as this protobuf message (full name).", show_default=False
+        ),
+    ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(
+            "--subject",
+            metavar="NAME",
+            help="Read values as the latest schema of this subject.",
+            show_default="TOPIC-value",
         ),
     ] = None,
     target_size: Annotated[
@@ -98,6 +112,7 @@ def export(
     properties: Properties = None,
     properties_file: PropertiesFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    registry: RegistryOptions,
     spark: SparkOptions,
 ) -> None:
     """Export a topic to Parquet, Delta or Iceberg with Spark.
@@ -137,6 +152,9 @@ def export(
             read_committed=not uncommitted,
             skip_lost=skip_lost,
             compact=compact,
+            registry=registry.url,
+            registry_ca=registry.ca,
+            subject=subject,
             options={f"kafka.{name}": text for name, text in client.items()},
         )
         plan.check()

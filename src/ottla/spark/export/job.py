@@ -47,6 +47,9 @@ class ExportPlan:
     read_committed: bool = True
     skip_lost: bool = False
     compact: bool = False
+    registry: str | None = None
+    registry_ca: str | None = None
+    subject: str | None = None
     options: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -63,10 +66,14 @@ class ExportPlan:
             raise ExportError(f"--value {self.value} needs --schema, the file with its schema")
         if self.schema_file is not None and not os.path.isfile(self.schema_file):
             raise ExportError(f"--schema {self.schema_file}: there is no such file")
-        if self.schema_file is not None and self.value in ("string", "binary"):
-            raise ExportError(f"--schema is for values of json, avro or protobuf, and --value is {self.value}")
+        if self.schema_file is not None and self.value in ("string", "binary", "registry"):
+            raise ExportError(f"--schema is for values of json, avro or protobuf files, and --value is {self.value}")
         if self.value == "protobuf" and self.message is None:
             raise ExportError("--value protobuf needs --message, the full name of the message in the descriptor set")
+        if self.value == "registry" and self.registry is None:
+            raise ExportError("--value registry needs --registry, the URL of the schema registry")
+        if self.value != "registry" and self.subject is not None:
+            raise ExportError(f"--subject is for values of a registry, and --value is {self.value}")
         if self.target_bytes < _SMALLEST_TARGET:
             raise ExportError(f"--target-size must be at least 64k, not {self.target_bytes} bytes")
         if self.compact and self.format != "parquet":
@@ -77,6 +84,15 @@ class ExportPlan:
     def decoder(self) -> ValueDecoder:
         """Return the decoder of values."""
         return ValueDecoder(self.value, self.schema_file, self.message)
+
+    @property
+    def value_options(self) -> dict[str, str]:
+        """Return the options that make the reader decode values."""
+        if self.value != "registry" or self.registry is None:
+            return {}
+        options = {"valueFormat": "registry", "valueErrors": "column", "schemaRegistryUrl": self.registry}
+        options["valueSubject"] = self.subject or f"{self.topic}-value"
+        return options | ({"schemaRegistryCa": self.registry_ca} if self.registry_ca else {})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -234,7 +250,11 @@ def _find_topic(plan: ExportPlan) -> tuple[str | None, dict[str, int]]:
 
 def _read(spark: SparkSession, plan: ExportPlan, offsets: dict[str, int]) -> DataFrame:
     starting = json.dumps({plan.topic: offsets}) if offsets else plan.starting
-    reader = spark.read.options(**plan.options).option("subscribe", plan.topic).option("includeHeaders", "true")
+    reader = (
+        spark.read.options(**plan.options, **plan.value_options)
+        .option("subscribe", plan.topic)
+        .option("includeHeaders", "true")
+    )
     reader = reader.option("kafka.isolation.level", "read_committed" if plan.read_committed else "read_uncommitted")
     if plan.bootstrap is not None:
         reader = reader.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)

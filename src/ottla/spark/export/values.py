@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf")
+VALUE_FORMATS: Final = ("string", "json", "binary", "avro", "protobuf", "registry")
 CORRUPT: Final = "corrupt_value"
 _PLAIN: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -60,6 +60,8 @@ class ValueDecoder:
         if self.format in ("string", "binary"):
             value = f.col("value").cast(self.format).alias("value")
             return records.select(key, value, *_PLAIN), None
+        if self.format == "registry":
+            return _from_registry(records, key, known)
         if self.format == "json":
             text = records.withColumn("text", f.col("value").cast("string"))
             schema = _found_schema(text) if self.schema_file is None else _read_schema(self.schema_file)
@@ -93,6 +95,20 @@ class ValueDecoder:
 
         assert self.message is not None
         return protobuf_decoder(self.schema_file, self.message)
+
+
+def _from_registry(records: DataFrame, key: Column, known: str | None) -> tuple[DataFrame, str]:
+    """Return records whose values the reader has decoded, and the schema of values as JSON."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructField, StructType
+
+    schema = StructType([StructField("value", records.schema["value"].dataType)])
+    if known is not None:
+        schema = _merge(StructType.fromJson(json.loads(known)), schema, "")
+    error = f.col("valueError")
+    kept = f.to_json(f.struct(error["reason"].alias("reason"), f.base64(error["bytes"]).alias("base64")))
+    corrupt = f.when(error.isNotNull(), kept).alias(CORRUPT)
+    return records.select(key, "value", *_PLAIN, corrupt), schema.json()
 
 
 def _found_schema(text: DataFrame) -> StructType:

@@ -21,8 +21,7 @@ from ottla.spark.network.source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.spark.values.decode import SchemaEvolvedError, UndecodableRecordError
 from ottla.testing import Cluster
-
-from .direct import CaseInsensitive, make_source, plan, rows, table
+from tests.spark.direct import CaseInsensitive, make_source, plan, rows, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from ottla.spark.network.source import NetworkSource
 from ottla.spark.options import OptionError
 from ottla.spark.values.encode import EncodingError
 from ottla.testing import Cluster
-
-from .direct import CaseInsensitive, rows
+from tests.spark.direct import CaseInsensitive, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
