@@ -1,12 +1,12 @@
 """Topics as Spark tables: Spark's own Kafka connector, `ottla` over the network and `ottla-log` on the files.
 
-    python bench/spark.py [compare] [curve] [partitions] [filter]
+    python bench/spark.py [compare] [latency] [many] [curve] [partitions] [filter]
 
-One session for all four, which a run without arguments takes in this order. `compare` has one Apache Kafka and the same
-four-partition topics for all three formats; each figure is the best of the rounds after a first one that warms up. The
-others scan directories made for the purpose, which are real files: to 10 GB and 1,000 partitions, for which there must
-be 11 GB of room in TMPDIR and half an hour; `--curve 64,128 --partitions 1,10 --spread 64 --filter 128` is over in
-a minute. Their session is warm, so that one round will do.
+One session for all, which a run without arguments takes in this order. `compare`, `latency` and `many` have one Apache
+Kafka and the same topics for all formats (`spark_compare`). The others scan directories made for the purpose, which are
+real files: to 10 GB and 1,000 partitions, for which there must be 11 GB of room in TMPDIR and half an hour;
+`--curve 64,128 --partitions 1,10 --spread 64 --filter 128` is over in a minute. Their session is warm, so that one
+round will do.
 """
 
 from __future__ import annotations
@@ -17,44 +17,38 @@ import shutil
 import struct
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import crc32c
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import Observation, functions
 from tests.interop.spark_jars import connector_jars
 
-from bench.peers import Peer, start_apache_kafka
+from bench.peers import start_apache_kafka
 from bench.plot import line_chart
+from bench.spark_compare import PARTITIONS, Cost, best, compare, latency, many
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.spark import session
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-PARTITIONS = 4
-SIZES = {100: "100 B", 1024: "1 KiB"}
-FORMATS = ("kafka", "ottla", "ottla-log")
 SEGMENT = 256 << 20
 START = 1_700_000_000_000
 PLOT = Path(__file__).resolve().parent.parent / "docs" / "images" / "spark-scan.svg"
 
 
-PARTS = ("compare", "curve", "partitions", "filter")
+PARTS = ("compare", "latency", "many", "curve", "partitions", "filter")
+WITH_KAFKA = ("compare", "latency", "many")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help=f"some of {', '.join(PARTS)}; all unless given")
     parser.add_argument("--megabytes", type=int, default=200, help="compare: data of each size")
-    parser.add_argument("--rounds", type=int, default=2, help="compare: rounds after the first")
+    parser.add_argument("--rounds", type=int, default=3, help="compare: rounds after the first")
+    parser.add_argument("--records", type=int, default=100, help="latency: records for each source")
+    parser.add_argument("--many", type=int, default=1000, help="many: partitions of the topic")
     parser.add_argument("--curve", default="1024,2560,5120,10240", help="curve: megabytes of the scans")
     parser.add_argument("--partitions", default="1,10,100,1000", help="partitions: over how many data is spread")
     parser.add_argument("--spread", type=int, default=2560, help="partitions: megabytes that are spread")
@@ -67,17 +61,26 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as folder:
         work = Path(folder)
         settings = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
-        if "compare" in wanted:
+        if set(WITH_KAFKA) & set(wanted):
             settings["spark.jars"] = connector_jars()
         load = os.getloadavg()[0]
         spark = session("bench", master="local[2]", config=settings)
         spark.sparkContext.setLogLevel("ERROR")
         print(
             f"On {os.cpu_count()} cores with a load of {load:.1f} before the start. Processor time is that of driver, "
-            "JVM and Python workers together, without the broker's: compare it where others use the machine too."
+            "JVM and Python workers together: compare it where others use the machine too."
         )
-        if "compare" in wanted:
-            compare(spark, work, args.megabytes, args.rounds)
+        if set(WITH_KAFKA) & set(wanted):
+            peer = start_apache_kafka(work)
+            try:
+                if "compare" in wanted:
+                    compare(spark, work, peer, args.megabytes, args.rounds)
+                if "latency" in wanted:
+                    latency(spark, work, peer, args.records)
+                if "many" in wanted:
+                    many(spark, work, peer, args.many)
+            finally:
+                peer.stop()
         if "curve" in wanted:
             curve(spark, work, [int(each) for each in args.curve.split(",")], args.plot)
         if "partitions" in wanted:
@@ -85,182 +88,6 @@ def main() -> None:
         if "filter" in wanted:
             filtered(spark, work, args.filter)
         spark.stop()
-
-
-# Side by side.
-
-
-def compare(spark: Any, work: Path, megabytes: int, rounds: int) -> None:
-    print(
-        f"\n`compare --megabytes {megabytes} --rounds {rounds}`: {PARTITIONS} partitions, local[2], {megabytes} MB of "
-        "each size, Apache Kafka serving:\n"
-    )
-    print("| | connector | ottla | gain | ottla-log | gain | | connector | ottla | gain | ottla-log | gain |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    print("| | thousand records/s | | | | | | processor µs a record | | | | |")
-    peer = start_apache_kafka(work)
-    try:
-        counts = {size: fill(peer, size, megabytes) for size in SIZES}
-        for size, label in SIZES.items():
-            for what, act, kinds in (
-                ("count", count, FORMATS),
-                ("to Parquet", parquet, FORMATS),
-                ("stream (availableNow) to Parquet", stream, FORMATS[:2]),
-            ):
-                costs = {kind: best(rounds, act, spark, kind, peer, size, work, broker=peer.pid) for kind in kinds}
-                show(f"{label} {what}", costs, counts[size])
-        starts = [
-            best(rounds, stream, spark, kind, peer, size, work, "latest", broker=peer.pid) for kind in FORMATS[:2]
-        ]
-        print(
-            "\nOf a stream's cost the start of its query is a part that does not grow with the data: one with nothing "
-            f"to read takes the connector {starts[0].processor:.2f} s of processor time ({starts[0].wall:.2f} s) and "
-            f"ottla {starts[1].processor:.2f} s ({starts[1].wall:.2f} s), because Spark starts a Python process of its "
-            "own for each query of a Python source. Of the connector's wall time much is waiting for fetches."
-        )
-    finally:
-        peer.stop()
-
-
-def show(label: str, costs: dict[str, Cost], records: int) -> None:
-    rates, cells = [f"{records / costs['kafka'].wall / 1000:.0f}"], [f"{costs['kafka'].processor / records * 1e6:.2f}"]
-    for kind in FORMATS[1:]:
-        if kind in costs:
-            faster, cheaper = (costs["kafka"][each] / costs[kind][each] for each in (0, 1))
-            rates += [f"{records / costs[kind].wall / 1000:.0f}", f"{faster:.1f}"]
-            cells += [f"{costs[kind].processor / records * 1e6:.2f}", f"{cheaper:.1f}"]
-        else:
-            rates += ["", ""]
-            cells += ["", ""]
-    print(f"| {' | '.join([label, *rates, '', *cells])} |", flush=True)
-
-
-def fill(peer: Peer, size: int, megabytes: int) -> int:
-    """Produce a topic; returns how many records it has."""
-    topic, records = f"bench-{size}", megabytes * 1_000_000 // size
-    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
-    producer = Producer(
-        {"bootstrap.servers": peer.bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 200_000, "log_level": 0}
-    )
-    value = os.urandom(size)
-    for number in range(records):
-        while True:
-            try:
-                producer.produce(topic, value, partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if number % 1000 == 0:
-            producer.poll(0)
-    assert producer.flush(300) == 0
-    return records
-
-
-def table(spark: Any, kind: str, peer: Peer, size: int, work: Path) -> Any:
-    reader = spark.read.format(kind).option("subscribe", f"bench-{size}")
-    if kind == "ottla-log":
-        return reader.load(str(work / "kafka"))
-    return reader.option("kafka.bootstrap.servers", peer.bootstrap).load()
-
-
-def count(spark: Any, kind: str, peer: Peer, size: int, work: Path) -> None:
-    assert table(spark, kind, peer, size, work).count() > 0
-
-
-def parquet(spark: Any, kind: str, peer: Peer, size: int, work: Path) -> None:
-    table(spark, kind, peer, size, work).write.mode("overwrite").parquet(str(work / "out"))
-
-
-def stream(spark: Any, kind: str, peer: Peer, size: int, work: Path, start: str = "earliest") -> None:
-    for name in ("stream", "checkpoint"):
-        shutil.rmtree(work / name, ignore_errors=True)
-    options = {"kafka.bootstrap.servers": peer.bootstrap, "subscribe": f"bench-{size}", "startingOffsets": start}
-    query = (
-        spark.readStream.format(kind)
-        .options(**options)
-        .load()
-        .writeStream.format("parquet")
-        .option("checkpointLocation", str(work / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(str(work / "stream"))
-    )
-    query.awaitTermination()
-    assert query.exception() is None
-
-
-class Cost(NamedTuple):
-    """What a job took, in seconds, and how many rows it found if it says so."""
-
-    wall: float
-    processor: float
-    rows: int = 0
-
-    def less(self, other: Cost) -> Cost:
-        return Cost(max(self.wall - other.wall, 0.001), max(self.processor - other.processor, 0.001), self.rows)
-
-
-def best(
-    rounds: int, act: Callable[..., int | None], *given: Any, broker: int = 0, warm_up: bool = True, **options: Any
-) -> Cost:
-    """The least of each, of some rounds after one that warms up."""
-    if warm_up:
-        act(*given, **options)
-    found = []
-    for _ in range(rounds):
-        with Meter(broker) as meter:
-            rows = act(*given, **options)
-        found.append(meter.cost)
-    return Cost(min(cost.wall for cost in found), min(cost.processor for cost in found), rows or 0)
-
-
-class Meter(threading.Thread):
-    """Adds up the processor time of this process and all below it but a broker, with those that come and go."""
-
-    def __init__(self, broker: int) -> None:
-        super().__init__(daemon=True)
-        self._broker = broker
-        self._before: dict[int, int] = {}
-        self._ticks: dict[int, int] = {}
-        self._ended = threading.Event()
-        self.cost = Cost(0, 0)
-
-    def __enter__(self) -> Meter:
-        self._before = self._look()
-        self._began = time.perf_counter()
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        wall = time.perf_counter() - self._began
-        self._ended.set()
-        self.join()
-        self._ticks |= self._look()
-        used = sum(ticks - self._before.get(process, 0) for process, ticks in self._ticks.items())
-        self.cost = Cost(wall, used / os.sysconf("SC_CLK_TCK"))
-
-    def run(self) -> None:
-        while not self._ended.wait(0.1):
-            self._ticks |= self._look()
-
-    def _look(self) -> dict[int, int]:
-        parents: dict[int, int] = {}
-        ticks: dict[int, int] = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            process = int(stat.parent.name)
-            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
-        ours = {}
-        for process, used in ticks.items():
-            above = process
-            while above not in (0, self._broker, os.getpid()):
-                above = parents.get(above, 0)
-            if above == os.getpid():
-                ours[process] = used
-        return ours
 
 
 # How the cost of a scan grows, and what a filter saves.
@@ -323,7 +150,8 @@ def scan(spark: Any, folder: Path, **options: str) -> int:
 
 def nothing(spark: Any, folder: Path) -> None:
     """A job that has nothing to read: what starting one costs."""
-    assert rows(spark.read.format("ottla-log").option("startingOffsets", "latest").load(str(folder))) == 0
+    late = {"startingTimestamp": str(2**52), "startingOffsetsByTimestampStrategy": "latest"}
+    assert rows(spark.read.format("ottla-log").options(**late).load(str(folder))) == 0
 
 
 def scan_filtered(spark: Any, folder: Path, low: int, high: int) -> int:

@@ -214,7 +214,15 @@ def _by_name(reasons: dict[str, tuple[str, ...]]) -> dict[str, str]:
 
 _REASONS: Final = _by_name(_IGNORED)
 _REASONS_HERE: Final[dict[Side, dict[str, str]]] = {"read": _by_name(_IGNORED_READ), "write": _by_name(_IGNORED_WRITE)}
-NAMES: Final = frozenset().union(SECURITY_PROPERTIES, _REFUSED, _REASONS, *_HONOURED.values(), *_REFUSED_HERE.values())
+_TABLES: Final = (_HONOURED, _REFUSED_HERE, _REASONS_HERE)
+NAMES: Final = frozenset(
+    {
+        *SECURITY_PROPERTIES,
+        *_REFUSED,
+        *_REASONS,
+        *(name for table in _TABLES for names in table.values() for name in names),
+    }
+)
 """Every setting that has an answer: those of Kafka's Java clients, and librdkafka's security settings."""
 
 
@@ -227,7 +235,7 @@ def answer(name: str, side: Side) -> Answer | None:
         return Answer("refused", reason)
     reason = _REASONS_HERE[side].get(name) or _REASONS.get(name)
     other, foreign = _OTHER_SIDE[side]
-    if reason is None and any(name in table[other] for table in (_HONOURED, _REFUSED_HERE, _REASONS_HERE)):
+    if reason is None and any(name in table[other] for table in _TABLES):
         reason = foreign
     return None if reason is None else Answer("ignored", reason)
 

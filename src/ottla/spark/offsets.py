@@ -77,6 +77,8 @@ class Bound:
     offsets: dict[str, dict[int, int]] = field(default_factory=dict)
     timestamp: int | None = None
     timestamps: dict[str, dict[int, int]] = field(default_factory=dict)
+    listed: bool = False
+    """Whether JSON lists partitions."""
 
     def offset(self, topic: str, partition: int) -> int:
         """Return an offset, EARLIEST or LATEST."""
@@ -94,9 +96,9 @@ class Bound:
 
     def check_partitions(self, name: str, known: Collection[TopicPartition]) -> None:
         """Raise `OptionError` unless JSON names exactly the partitions that are read, as Spark's own source does."""
-        named = self.partitions
-        if not named:
+        if not self.listed:
             return
+        named = self.partitions
         name += "ByTimestamp" if self.timestamps else ""
         for partition in named:
             if partition not in known:
@@ -229,12 +231,14 @@ def _parse_bound(options: Options, side: str, default: int) -> Bound:
     if bound.timestamp is not None:
         return bound
     if by_time in options:
+        bound.listed = True
         bound.timestamps = _per_partition(by_time, options.required(by_time, _TIMES_EXAMPLE), _TIMES_EXAMPLE, 0)
     elif value is not None:
         word = value.strip().lower()
         if word in ("earliest", "latest"):
             bound.default = EARLIEST if word == "earliest" else LATEST
         else:
+            bound.listed = True
             bound.offsets = _per_partition(name, value, _OFFSETS_EXAMPLE, EARLIEST)
     return bound
 

@@ -199,6 +199,8 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the first batch begins: where it began when it was planned, which may be before a restart."""
         if after.start is not None:
             return Position(after.start, before.ids)
+        if after.ids:
+            return before  # planned by this source, without a record
         bound = self._plan.start
         moves = bound.default == LATEST and not bound.offsets
         if moves or bound.timestamp is not None or bound.timestamps or LATEST in _values(bound.offsets):
