@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.reading import RecordReader, bounds
+from ottla.cluster.internal_topics import GROUP_METADATA_TOPIC, partition_for
 from ottla.console.data.offsets import list_offsets
-from ottla.hashing.java import java_string_hash
 from ottla.protocol.errors import ProtocolError
 from ottla.protocol.record_schemas.consumer_protocol import ConsumerProtocolAssignment
 from ottla.protocol.record_schemas.group import (
@@ -34,7 +34,6 @@ from ottla.protocol.record_values import decode_offsets_key, decode_offsets_valu
 if TYPE_CHECKING:
     from ottla.client.client import Client, TopicPartition
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 RECORDS_READ: Final = 50_000
 """Offsets of the group's partition that are read, from its end."""
 POINTS: Final = 40
@@ -77,13 +76,13 @@ class GroupHistory:
 
 def read_group_history(client: Client, group: str) -> GroupHistory:
     """Read the end of the group's partition of `__consumer_offsets`."""
-    info = client.topics([OFFSETS_TOPIC])[0]
-    partition = (java_string_hash(group) & 0x7FFFFFFF) % len(info.partitions)
-    bound = bounds(client, OFFSETS_TOPIC, [partition])[partition]
+    info = client.topics([GROUP_METADATA_TOPIC])[0]
+    partition = partition_for(group, len(info.partitions))
+    bound = bounds(client, GROUP_METADATA_TOPIC, [partition])[partition]
     start = max(bound.start, bound.end - RECORDS_READ)
     builder = _Builder(group)
     reader = RecordReader(
-        client, OFFSETS_TOPIC, {partition: start}, until={partition: bound.end}, max_bytes=8 * 1024 * 1024
+        client, GROUP_METADATA_TOPIC, {partition: start}, until={partition: bound.end}, max_bytes=8 * 1024 * 1024
     )
     first = 0
     for read in reader:

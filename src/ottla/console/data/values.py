@@ -140,7 +140,8 @@ def _text(data: bytes, limit: int, *, problem: str = "") -> ShownValue:
             text = part[: error.start].decode("utf-8")  # a character is cut
         else:
             return _cut("binary", data[:limit].hex(" "), len(data), limit, len(data) > limit, problem)
-    if any(ord(character) < 32 and character not in "\t\n\r" for character in text):
+    controls = sum(ord(character) < 32 and character not in "\t\n\r" for character in text)
+    if "\0" in text or controls > len(text) // 10:  # a few control characters are shown escaped
         return _cut("binary", data[:limit].hex(" "), len(data), limit, len(data) > limit, problem)
     return _cut("text", text, len(data), limit, len(text) > limit or len(part) < len(data), problem)
 

@@ -330,7 +330,7 @@ async def _lines(call: Call, query: RecordQuery, as_csv: bool) -> AsyncIterator[
                     csv.writer(buffer).writerow([row[column] for column in columns])
                     yield buffer.getvalue().encode("utf-8", "replace")
                 else:
-                    yield (json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "replace")
+                    yield (json.dumps(row, ensure_ascii=False, default=str) + "\n").encode("utf-8", "replace")
         task.result()
     finally:
         cancelled.set()
@@ -355,7 +355,9 @@ def _plain_row(reader: ValueReader, read: Read, as_csv: bool) -> dict[str, Any]:
 def _plain_value(value: ShownValue, as_csv: bool) -> Any:
     if value.kind == "null":
         return "" if as_csv else None
-    return value.text if as_csv or value.tree is None else value.tree
+    if value.tree is None:
+        return value.text
+    return json.dumps(value.tree, ensure_ascii=False, default=str) if as_csv else value.tree
 
 
 # Produce

@@ -1,0 +1,54 @@
+"""Lists, creates and expires delegation tokens. Errors are KafkaErrors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.protocol.errors import KafkaError
+from ottla.protocol.messages.k38_create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from ottla.protocol.messages.k40_expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from ottla.protocol.messages.k41_describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.client.client import Client
+
+
+def list_tokens(client: Client) -> list[DescribedDelegationToken]:
+    """Return the tokens that the client's principal may see."""
+    answer = client.to_any(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse)
+    if answer.error_code:
+        raise KafkaError(answer.error_code, "delegation tokens")
+    return answer.tokens
+
+
+def create_token(client: Client, renewers: Sequence[str] = (), max_lifetime_ms: int = -1) -> tuple[str, bytes]:
+    """Create a token for the client's principal; return its id and its HMAC, which is the password."""
+    request = CreateDelegationTokenRequest(
+        renewers=[CreatableRenewers(principal_type="User", principal_name=name) for name in renewers],
+        max_lifetime_ms=max_lifetime_ms,
+    )
+    answer = client.to_controller(request, CreateDelegationTokenResponse)
+    if answer.error_code:
+        raise KafkaError(answer.error_code, "delegation token")
+    return answer.token_id, answer.hmac
+
+
+def expire_token(client: Client, hmac: bytes) -> None:
+    """Expire a token at once."""
+    request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=-1)
+    answer = client.to_controller(request, ExpireDelegationTokenResponse)
+    if answer.error_code:
+        raise KafkaError(answer.error_code, "delegation token")
