@@ -1,4 +1,4 @@
-"""The console in a browser: all pages, light and dark, narrow, by keyboard, accessible, and while the broker is away."""
+"""The console in a browser: all pages, light and dark, narrow, by keyboard, accessible, while the broker is away."""
 
 import re
 from pathlib import Path
