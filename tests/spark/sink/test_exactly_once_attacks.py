@@ -5,6 +5,7 @@ The tests run tasks and commits as Spark does, but without Spark. test_sink_cras
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,14 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
 from ottla.client.client import Client
-from ottla.client.groups import list_groups
+from ottla.client.groups import delete_group, list_groups
 from ottla.client.producer import Producer
 from ottla.client.topics import create_topic, delete_records, delete_topic
 from ottla.client.transactions import fence
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.spark.options import OptionError
 from ottla.spark.sink.bookkeeping import open_transactions, parse_name, read_decision
+from ottla.spark.sink.checkpoint import CheckpointMark
 from ottla.spark.sink.commit import (
     BatchCommit,
     DriverFencedError,
@@ -365,6 +367,32 @@ def test_batch_begun_by_earlier_version_is_refused(cluster: Cluster, query: str)
     assert keys(cluster.bootstrap) == list(range(4))
     commit(plan, query, [write(plan, query, range(4, 10), batch=8)], 8)  # batch 7 was complete
     assert keys(cluster.bootstrap) == list(range(10))
+
+
+def test_expired_bookkeeping_of_unfinished_batch_is_refused(cluster: Cluster, query: str, tmp_path: Path) -> None:
+    plan = sink(cluster.bootstrap)
+    began = tmp_path / "offsets" / "5"
+    began.parent.mkdir()
+    began.touch()
+    mark = CheckpointMark.of({"checkpointlocation": tmp_path.as_uri()})
+    assert mark == CheckpointMark.of({"checkpointLocation": str(tmp_path)})
+    assert CheckpointMark.of({"checkpointlocation": "s3a://bucket/cp"}) is None
+
+    def commit_marked(run: str) -> None:
+        results = [write(plan, query, range(10), batch=5, run=run)]
+        make_commit(plan, query, run, mark=mark).commit(5, results)
+
+    commit_marked("one")
+    assert (tmp_path / "ottla-sink").exists()
+    with Client(cluster.bootstrap) as client:
+        delete_group(client, f"ottla-sink-{query}")
+    os.utime(began, (1, 1))
+    with pytest.raises(BookkeepingError, match=r"batch 5 .* days ago and is unfinished.*delete .*ottla-sink and start"):
+        commit_marked("two")
+    assert keys(cluster.bootstrap) == list(range(10))
+    (tmp_path / "ottla-sink").unlink()
+    commit_marked("three")
+    assert len(keys(cluster.bootstrap)) == 20, "on request the batch is written again"
 
 
 def test_deleted_bookkeeping_fails_batch_that_skipped(cluster: Cluster, query: str) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.client.client import Client, TopicPartition
     from ottla.client.producer import Producer
+    from ottla.spark.sink.checkpoint import CheckpointMark
 
 FENCED: Final = frozenset(
     {
@@ -90,12 +91,14 @@ class BatchCommit:
         *,
         run: str = "",
         topic: str | None = None,
+        mark: CheckpointMark | None = None,
     ) -> None:
         self._connect = connect
         self._make_producer = make_producer
         self.query = query
         self.run = run
         self._topic = topic
+        self._mark = mark
 
     def commit(self, batch: int, results: Sequence[TaskResult]) -> Decision | None:
         """Make the rows of a batch visible once; return its decision, or None if there is nothing to decide."""
@@ -116,7 +119,7 @@ class BatchCommit:
                 return last
             self._check_skipped(batch, results)
             if last is None:
-                self._check_upgrade(client, batch, written)
+                self._check_first(client, batch, written)
             if last is None or last.run != self.run:
                 self._abort_leftovers(client, written)
             decision = self._decision(batch, results, last)
@@ -124,6 +127,8 @@ class BatchCommit:
                 return None  # no row was ever written, so no topic can hold the bookkeeping
             dead = self.check(client, results)
             decision = self.decide(client, producer, decision, dead)
+            if self._mark is not None and (last is None or last.run != self.run):
+                self._mark.write(self.query, batch)
             self.finish(client, producer, decision)
             return decision
 
@@ -275,8 +280,14 @@ class BatchCommit:
                 "start the query again"
             )
 
-    def _check_upgrade(self, client: Client, batch: int, written: Sequence[SinkTransaction]) -> None:
-        """Raise if a sink of an earlier version, which committed task by task, has committed a part of this batch."""
+    def _check_first(self, client: Client, batch: int, written: Sequence[SinkTransaction]) -> None:
+        """Raise if the bookkeeping has expired, or if an earlier version, which committed task by task, left a part."""
+        if self._mark is not None:
+            try:
+                self._mark.check(self.query, batch)
+            except BookkeepingError:
+                self.abort(client, written)
+                raise
         earlier = committed_by_tasks(client, self.query, batch)
         if earlier:
             self.abort(client, written)

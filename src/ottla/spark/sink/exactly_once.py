@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql.datasource import WriterCommitMessage
 
+    from ottla.spark.sink.checkpoint import CheckpointMark
+
 
 @dataclass
 class WrittenOnce(Written):
@@ -39,8 +41,9 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
     task = ExactlyOnceTask
     batch_commit = BatchCommit
 
-    def __init__(self, plan: SinkPlan) -> None:
+    def __init__(self, plan: SinkPlan, mark: CheckpointMark | None = None) -> None:
         self.plan = plan
+        self.mark = mark
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenOnce:
         """Write one task's rows and leave them uncommitted."""
@@ -69,7 +72,7 @@ class ExactlyOnceWriter(DataSourceStreamArrowWriter):
                 warn("ottla", f"transactions of batch {batchId} stay open until their timeout: {error}")
 
     def _batch_commit(self, attempt: TaskAttempt) -> BatchCommit:
-        return make_commit(self.plan, attempt.query, attempt.run, self.batch_commit)
+        return make_commit(self.plan, attempt.query, attempt.run, self.batch_commit, self.mark)
 
 
 def _results(messages: list[WriterCommitMessage | None]) -> tuple[TaskAttempt | None, list[TaskResult]]:
@@ -79,7 +82,13 @@ def _results(messages: list[WriterCommitMessage | None]) -> tuple[TaskAttempt | 
     return attempt, [message.result for message in written if message.result is not None]
 
 
-def make_commit(plan: SinkPlan, query: str, run: str, kind: type[BatchCommit] = BatchCommit) -> BatchCommit:
+def make_commit(
+    plan: SinkPlan,
+    query: str,
+    run: str,
+    kind: type[BatchCommit] = BatchCommit,
+    mark: CheckpointMark | None = None,
+) -> BatchCommit:
     """Return the commit of a query's batches, with the settings of a plan."""
     return kind(
         plan.connected,
@@ -87,4 +96,5 @@ def make_commit(plan: SinkPlan, query: str, run: str, kind: type[BatchCommit] = 
         query,
         run=run,
         topic=plan.topic,
+        mark=mark,
     )

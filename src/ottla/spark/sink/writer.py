@@ -167,13 +167,14 @@ def make_writer(options: Any, schema: StructType, overwrite: bool) -> DataSource
 
 def make_stream_writer(options: Any, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
     """Return the writer of `df.writeStream.format("ottla")`."""
+    from ottla.spark.sink.checkpoint import CheckpointMark
     from ottla.spark.sink.exactly_once import ExactlyOnceWriter
 
     plan = SinkPlan.parse(options, schema)
     if overwrite:
         raise OptionError('a topic cannot be rewritten with the complete result: use outputMode("append") or "update"')
     plan.check_target()
-    return ExactlyOnceWriter(plan) if plan.exactly_once else StreamWriter(plan)
+    return ExactlyOnceWriter(plan, CheckpointMark.of(options)) if plan.exactly_once else StreamWriter(plan)
 
 
 class BatchWriter(DataSourceArrowWriter):
