@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PARTITIONS = 3
 SECONDS = 900  # a guard
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 5_000
 COMPACTED = {
     "cleanup.policy": "compact,delete",
     "retention.ms": "-1",
@@ -112,7 +112,7 @@ class Kills:
     def round(self, kind: str, target: Target) -> None:
         """One accident, one change of the input, one restart; a second accident may hit the restart."""
         self.produce(kind)
-        for _ in range(1 if self.chance.random() < 0.7 else 2):
+        for _ in range(1 if self.chance.random() < 0.5 else 3):
             self.accident(kind, target)
             self.change_input(kind)
         self.finish(self.start(kind, target, {}))
@@ -122,11 +122,11 @@ class Kills:
         flag = target.folder / f"flag-{kind}-{target.flag}"
         step = self.chance.choice((*TASK_STEPS, *DRIVER_STEPS, *DRIVER_STEPS[3:]))
         crash = {"crash": step, "crash.flag": str(flag), "crash.batch": "-1"}
-        what = self.chance.choices(("kill", "pause", "broker", "wake"), (8, 2, 2, 1))[0]
+        what = self.chance.choices(("kill", "pause", "broker", "wake"), (12, 2, 2, 1))[0]
         if what == "pause":  # longer than the transaction timeout and the interval in which brokers look for timeouts
-            crash["crash.pause"] = str(TIMEOUT_MS / 1000 + 5)
+            crash["crash.pause"] = str(TIMEOUT_MS / 1000 + 3)
         elif what in ("broker", "wake"):
-            crash["crash.pause"] = "6"
+            crash["crash.pause"] = "3"
         query = self.start(kind, target, crash)
         if what == "broker" and self.wait_for(flag, query):
             target.broker.kill()
@@ -186,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=600, help="end after this time, with fewer kills")
     parser.add_argument("--target", choices=("ottla", "kafka", "both"), default="both")
     parser.add_argument("--no-connector", action="store_true", help="do not use Spark's own connector as a source")
     given = parser.parse_args()
@@ -214,7 +215,11 @@ def main() -> None:
         register_crashing(spark)
         kills = Kills(spark, source, targets, given.seed, kinds)
         rounds = 0
-        while min(target.counts["accidents"] for target in targets) * len(targets) < given.kills:
+        deadline = time.monotonic() + given.minutes * 60
+        while (
+            time.monotonic() < deadline
+            and min(target.counts["accidents"] for target in targets) * len(targets) < given.kills
+        ):
             for target in targets:
                 kind = kinds[rounds // 2 % len(kinds)]
                 kills.round(kind, target)
