@@ -83,7 +83,7 @@ def test_refused_form_shows_error_beside_field(tab):
     tab.get_by_role("button", name="Create topic").click()
     tab.get_by_label("Name").fill("orders")
     tab.get_by_role("dialog").get_by_role("button", name="Create topic").click()
-    error = tab.locator("#e-name")
+    error = tab.locator("#d-name-error")
     error.wait_for()
     assert "already exists" in error.inner_text()
     assert tab.get_by_label("Name").get_attribute("aria-invalid") == "true"
