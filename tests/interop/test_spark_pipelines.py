@@ -25,7 +25,7 @@ from ottla.spark.session import SparkSetupError, check_setup
 from ottla.testing.spark import streamed_rows
 from tests.ottla_node import OttlaNode
 
-from ..spark.test_pipeline_examples import EXAMPLES, load
+from ..spark.pipeline.test_examples import EXAMPLES, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

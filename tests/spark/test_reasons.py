@@ -21,6 +21,14 @@ Caused by: java.io.IOException: Mkdirs failed to create file:/proc/nope
         (JAVA, "Mkdirs failed to create file:/proc/nope"),
         ("An error occurred while calling o1.parquet.\n: java.io.IOException: no space", "no space"),
         ("An error occurred while calling o1.parquet.", "An error occurred while calling o1.parquet."),
+        (
+            "x\nottla.spark.options.OptionError: no broker answers\n SQLSTATE: 38000\n\tat Some.java",
+            "no broker answers",
+        ),
+        (
+            "x\n[USER_RAISED_EXCEPTION] expectation 'a' of b is violated SQLSTATE: P0001",
+            "expectation 'a' of b is violated",
+        ),
         ("[UNKNOWN] x\nTraceback (most recent call last):\nValueError: no such topic", "no such topic"),
     ],
 )

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.spark.session import _choose_cluster_interpreter, _choose_local_interpreter
+from ottla.spark.session import (
+    _choose_cluster_interpreter,
+    _choose_local_interpreter,
+    _cores,
+    session,
+    shuffle_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,3 +64,14 @@ def test_cluster_runs_drivers_version_of_python_by_name(clean: pytest.MonkeyPatc
     name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     assert os.environ["PYSPARK_PYTHON"] == name
     assert shutil.which(name) == os.path.join(os.path.dirname(sys.executable), name)
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[4,2]", 4)])
+def test_shuffle_partitions_follow_the_cores(master: str, cores: int) -> None:
+    assert _cores(master) == cores
+    assert shuffle_settings(_cores(master))["spark.sql.shuffle.partitions"] == str(max(2, cores))
+
+
+def test_master_with_remote_is_refused() -> None:
+    with pytest.raises(ValueError, match="master and remote cannot be used together"):
+        session(master="local[1]", remote="sc://localhost")

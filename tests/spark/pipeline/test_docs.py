@@ -11,7 +11,7 @@ import typer
 
 from ottla.cli import build
 from ottla.spark.pipeline.folder import PipelineError, find_pipeline, read_status, write_status
-from ottla.spark.pipeline.progress import lag, query_progress
+from ottla.spark.pipeline.progress import lag, query_progress, source_lags
 from ottla.spark.pipeline.templates import TEMPLATES, make_pipeline
 from ottla.testing.spark import spark_kafka, spark_kafka_session
 
@@ -82,6 +82,8 @@ def test_progress_has_rows_per_second_and_lag_per_source() -> None:
     }
     shown = query_progress({"batchId": 4, "processedRowsPerSecond": 1.0, "sources": [source]}, "q", True)
     assert shown["sources"] == [{"source": "orders", "rows": 9, "rows_per_second": 3.0, "lag": 4}]
+    assert source_lags({"sources": [source, {"description": "rate", "endOffset": 5}]}) == {"orders": 4}
+    assert source_lags(None) == {}
     assert query_progress(None, "q", True)["batch"] is None
     assert lag(None, 5) is None
     assert lag("not json", "not json either") is None

@@ -31,6 +31,18 @@ def source_progress(source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def source_lags(progress: Any) -> dict[str, int]:
+    """Return the unread records of each source from a query's `lastProgress`, by the topics that the source reads.
+
+    Sources that are no topics, and a query without progress, have none.
+    """
+    if progress is None:
+        return {}
+    given = progress if isinstance(progress, dict) else json.loads(progress.json)
+    sources = [source_progress(source) for source in given.get("sources", [])]
+    return {source["source"]: source["lag"] for source in sources if source["lag"] is not None}
+
+
 def lag(end: Any, latest: Any) -> int | None:
     """Return the number of unread offsets; None if the offsets are not a topic's.
 
