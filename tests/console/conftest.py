@@ -75,8 +75,10 @@ def console(cluster, serve):
 class Web:
     """A client of the console without a browser: pages, and changes with the CSRF token."""
 
-    def __init__(self, address):
+    def __init__(self, address, login=None):
         self.http = httpx.Client(base_url=address, timeout=60)
+        if login is not None:
+            self.http.get(login)
         self.csrf = re.search(r'X-CSRF-Token": "(\w+)"', self.http.get("/").text)[1]
 
     def get(self, path, **params):
