@@ -41,13 +41,13 @@ ratios. `make bench` measures all of them and writes this page; `python -m bench
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"which ones: {', '.join(BENCHMARKS)}; all if none is named")
-    wanted = parser.parse_args().names or list(BENCHMARKS)
-    unknown = [name for name in wanted if name not in BENCHMARKS]
+    requested = parser.parse_args().names or list(BENCHMARKS)
+    unknown = [name for name in requested if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark is called {', '.join(unknown)}")
     sections = read_sections()
     failed = False
-    for name in wanted:
+    for name in requested:
         script = ROOT / "bench" / f"{name}.py"
         if not script.exists():
             continue
@@ -73,12 +73,12 @@ def section(name: str, output: str) -> str:
 def read_sections() -> dict[str, str]:
     """The page's sections as they are, by benchmark."""
     text = PAGE.read_text() if PAGE.exists() else ""
-    found = {}
+    sections = {}
     for part in re.split(r"(?m)^(?=## )", text):
         match = re.search(r"`python bench/(\w+)\.py`", part)
         if match:
-            found[match[1]] = "\n" + part.rstrip() + "\n"
-    return found
+            sections[match[1]] = "\n" + part.rstrip() + "\n"
+    return sections
 
 
 if __name__ == "__main__":

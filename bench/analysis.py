@@ -99,10 +99,12 @@ def rebalance(group: int, epoch: int, seq: int, now: int, *, early: bool) -> lis
         lines.append(json.dumps(event, separators=(",", ":")) + "\n")
 
     share = PARTITIONS // MEMBERS
-    own = {member: [(member * share + each + epoch) % PARTITIONS for each in range(share)] for member in range(MEMBERS)}
+    own = {
+        member: [(member * share + index + epoch) % PARTITIONS for index in range(share)] for member in range(MEMBERS)
+    }
     for member in range(MEMBERS):
-        before = [(member * share + each + epoch - 1) % PARTITIONS for each in range(share)]
-        assigned(member, [each for each in before if each in own[member]], now)
+        before = [(member * share + index + epoch - 1) % PARTITIONS for index in range(share)]
+        assigned(member, [partition for partition in before if partition in own[member]], now)
     for member in range(MEMBERS):
         assigned(member, own[member], now + 1)
     if early:
@@ -122,9 +124,9 @@ class Memory(threading.Thread):
 
     def run(self) -> None:
         while not self._over.wait(0.2):
-            found = self.tree()
-            self.peak = max(self.peak, sum(resident(pid) for pid in found))
-            self._used |= {pid: used(pid) or self._used.get(pid, 0) for pid in found}
+            tree = self.tree()
+            self.peak = max(self.peak, sum(resident(pid) for pid in tree))
+            self._used |= {pid: used(pid) or self._used.get(pid, 0) for pid in tree}
 
     @property
     def seconds(self) -> float:
@@ -137,10 +139,10 @@ class Memory(threading.Thread):
             if name.isdigit():
                 with contextlib.suppress(OSError, IndexError, ValueError):
                     parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        found = {self._root}
-        while more := {pid for pid, parent in parents.items() if parent in found} - found:
-            found |= more
-        return found
+        processes = {self._root}
+        while more := {pid for pid, parent in parents.items() if parent in processes} - processes:
+            processes |= more
+        return processes
 
     def stop(self) -> None:
         self._over.set()
@@ -191,15 +193,15 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        for size in [float(each) for each in options.sizes.split(",")]:
+        for size in [float(text) for text in options.sizes.split(",")]:
             log = folder / f"events-{size:g}.jsonl"
             planted = generate(log, int(size * 1e9))
             command = [sys.executable, "-m", "ottla", "analyze", "dual-assign", str(log), "--engine", "spark"]
             spark = run([*command, "--master", "local[2]", "--json"], codes=(1,))
-            found = len(json.loads(spark.out[spark.out.index("{") :])["findings"])
+            findings = len(json.loads(spark.out[spark.out.index("{") :])["findings"])
             plain = run([sys.executable, "-c", PLAIN, str(log)])
-            if (found, int(plain.out)) != (planted, planted):
-                sys.exit(f"{planted} were planted, Spark found {found} and the plain script {plain.out}")
+            if (findings, int(plain.out)) != (planted, planted):
+                sys.exit(f"{planted} were planted, Spark found {findings} and the plain script {plain.out}")
             rows.append((size, spark, plain))
             if options.folder is None:
                 log.unlink()

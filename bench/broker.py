@@ -90,8 +90,8 @@ def create(peer: Peer, topic: str) -> None:
         future.result(30)
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        found = admin.list_topics(topic, timeout=10).topics[topic]
-        if found.error is None and found.partitions:
+        metadata = admin.list_topics(topic, timeout=10).topics[topic]
+        if metadata.error is None and metadata.partitions:
             return
     raise KafkaException(f"{topic} has no leader")
 
@@ -200,14 +200,14 @@ def request_rates(peer: Peer, figures: dict[str, float], seconds: float = 2.0) -
 
 def pump(connections: list[socket.socket], frame: bytes, seconds: float, depth: int = 10) -> int:
     """Keep `depth` requests of every connection in flight for a while; how many were answered."""
-    waiting = {each.fileno(): (each, bytearray()) for each in connections}
+    waiting = {connection.fileno(): (connection, bytearray()) for connection in connections}
     poll = select.poll()
     outstanding = 0
-    for each in connections:
-        each.setblocking(True)
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        poll.register(each, select.POLLIN)
-        each.sendall(frame * depth)
+    for sock in connections:
+        sock.setblocking(True)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        poll.register(sock, select.POLLIN)
+        sock.sendall(frame * depth)
         outstanding += depth
     done = 0
     end = time.perf_counter() + seconds

@@ -99,8 +99,8 @@ def many_groups(groups: int, seconds: float) -> tuple[float, int]:
             began = time.perf_counter()
             sent = beat(sockets, frames, seconds)
             share = (peer.cpu_seconds() - cpu) / (time.perf_counter() - began)
-            for each in sockets:
-                each.close()
+            for sock in sockets:
+                sock.close()
         finally:
             peer.stop()
     return share, sent
@@ -149,8 +149,8 @@ def joined(peer: Peer, group: str) -> list[bytes]:
 def beat(sockets: list[socket.socket], frames: list[bytes], seconds: float) -> int:
     """Send every member's heartbeat once in three seconds, evenly; how many were answered without an error."""
     selector = selectors.DefaultSelector()
-    for each in sockets:
-        selector.register(each, selectors.EVENT_READ)
+    for sock in sockets:
+        selector.register(sock, selectors.EVENT_READ)
     began = time.perf_counter()
     due = answered_well = sent = 0
     pace = len(frames) / HEARTBEAT_SECONDS

@@ -97,8 +97,8 @@ class Broker:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def exchange(wire: socket.socket, frame: bytes) -> None:
@@ -144,7 +144,7 @@ def request_costs(rounds: int) -> dict[bool, dict[str, list[tuple[float, float]]
     Both brokers are up all the time and are asked in turns, a slice of the requests each, so that whatever else the
     machine does meets both.
     """
-    found: dict[bool, dict[str, list[tuple[float, float]]]] = {False: {}, True: {}}
+    request_costs: dict[bool, dict[str, list[tuple[float, float]]]] = {False: {}, True: {}}
     configs = {"authorizer.class.name": AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     with Broker({}) as without, Broker(configs) as having:
         with Client(having.bootstrap, timeout=60) as client:
@@ -159,8 +159,8 @@ def request_costs(rounds: int) -> dict[bool, dict[str, list[tuple[float, float]]
                     for with_acls, broker, wire in sides if slice_number % 2 else reversed(sides):
                         figures = slice_cost(broker, wire, frame)
                         if slice_number >= 0:  # the first is to get warm
-                            found[with_acls].setdefault(name, []).append(figures)
-    return found
+                            request_costs[with_acls].setdefault(name, []).append(figures)
+    return request_costs
 
 
 def slice_cost(broker: Broker, wire: socket.socket, frame: bytes) -> tuple[float, float]:
@@ -326,7 +326,7 @@ def main() -> None:
             held += [handshake_waits(broker, port, folder) for _ in range(rounds * 3)]
 
     def median(figures: list[tuple[float, float]], column: int) -> float:
-        return statistics.median(each[column] for each in figures)
+        return statistics.median(figure[column] for figure in figures)
 
     print(f"{rounds} rounds, medians; brokers in memory, one client after the other.\n")
     print(f"| | without ACLs | with {BINDINGS:,} bindings | share |")
@@ -343,8 +343,8 @@ def main() -> None:
         )
     print("\n| | plain text | TLS 1.3 | share |")
     print("|---|---:|---:|---:|")
-    for what, found in (("librdkafka", rates), ("prepared requests of 200 KB", frames)):
-        plain, tls = found["plain text"], found["TLS 1.3"]
+    for what, rate in (("librdkafka", rates), ("prepared requests of 200 KB", frames)):
+        plain, tls = rate["plain text"], rate["TLS 1.3"]
         for unit, column, digits in (("MB/s", 0, 0), ("broker CPU ms/MB", 1, 1)):
             print(
                 f"| produce 1 KiB, {what}, {unit} | {median(plain, column):.{digits}f} "

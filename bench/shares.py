@@ -46,8 +46,8 @@ def fill(talk: Talk, topic: str, records: int, batch: int) -> None:
     for _ in range(batch):
         builder.append(None, b"x" * 100, (), 1_700_000_000_000)
     data = k00.PartitionProduceData(index=0, records=bytes(builder.build()))
-    wanted = k00.TopicProduceData(name=topic, partition_data=[data])
-    request = k00.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[wanted])
+    topic_data = k00.TopicProduceData(name=topic, partition_data=[data])
+    request = k00.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
     for _ in range(records // batch):
         answer = talk.quietly(request, k00.ProduceResponse, version=9)
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE, answer
@@ -56,8 +56,8 @@ def fill(talk: Talk, topic: str, records: int, batch: int) -> None:
 def join(talk: Talk, group: str, topic: str) -> None:
     """Begin at the first record, and wait until the group has its partition."""
     first = k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
-    wanted = k91.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[first])
-    request = k91.AlterShareGroupOffsetsRequest(group_id=group, topics=[wanted])
+    alter = k91.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[first])
+    request = k91.AlterShareGroupOffsetsRequest(group_id=group, topics=[alter])
     begun = Conversation(talk).patiently(lambda: talk.quietly(request, k91.AlterShareGroupOffsetsResponse, version=0))
     assert not any(codes(begun)), begun
     epoch = 0
@@ -78,16 +78,16 @@ def join(talk: Talk, group: str, topic: str) -> None:
 def consume(talk: Talk, group: str, topic_id: Uuid, records: int, most: int) -> None:
     """Fetch and acknowledge until all records are done with."""
     done = epoch = 0
-    given: list[AcquiredRecords] = []
+    acquired: list[AcquiredRecords] = []
     deadline = time.monotonic() + 60
     while done < records:
         assert time.monotonic() < deadline, f"{group}: {done} of {records} records"
         partition = k78.FetchPartition(partition_index=0)
         partition.acknowledgement_batches = [
             k78.AcknowledgementBatch(
-                first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[ACCEPT]
+                first_offset=batch.first_offset, last_offset=batch.last_offset, acknowledge_types=[ACCEPT]
             )
-            for each in given
+            for batch in acquired
         ]
         request = k78.ShareFetchRequest(
             group_id=group,
@@ -98,7 +98,7 @@ def consume(talk: Talk, group: str, topic_id: Uuid, records: int, most: int) -> 
             max_bytes=50 << 20,
             max_records=most,
             batch_size=most,
-            topics=[k78.FetchTopic(topic_id=topic_id, partitions=[partition])] if epoch == 0 or given else [],
+            topics=[k78.FetchTopic(topic_id=topic_id, partitions=[partition])] if epoch == 0 or acquired else [],
         )
         try:
             answer = talk.quietly(request, k78.ShareFetchResponse, version=2)
@@ -106,13 +106,13 @@ def consume(talk: Talk, group: str, topic_id: Uuid, records: int, most: int) -> 
             answer = k78.ShareFetchResponse()  # where there are none, kfake's records are null, which they may not be
         assert answer.error_code == ErrorCode.NONE, answer.error_message
         epoch += 1
-        done += sum(each.last_offset - each.first_offset + 1 for each in given)
-        given = []
+        done += sum(batch.last_offset - batch.first_offset + 1 for batch in acquired)
+        acquired = []
         for topic in answer.responses:
-            for each in topic.partitions:
-                assert each.acknowledge_error_code == ErrorCode.NONE, each.acknowledge_error_message
-                if each.error_code == ErrorCode.NONE:
-                    given += each.acquired_records
+            for acknowledged in topic.partitions:
+                assert acknowledged.acknowledge_error_code == ErrorCode.NONE, acknowledged.acknowledge_error_message
+                if acknowledged.error_code == ErrorCode.NONE:
+                    acquired += acknowledged.acquired_records
 
 
 def rates(start: Callable[[Path], Peer], fetches: int) -> tuple[str, dict[int, tuple[float, float]]]:
@@ -127,13 +127,13 @@ def rates(start: Callable[[Path], Peer], fetches: int) -> tuple[str, dict[int, t
                 topic = f"shared-{most}"
                 topic_id = talk.create(topic, 1)
                 fill(talk, topic, fetches * most, min(most, LARGEST_BATCH))
-                for group, wanted in ((f"warm-{most}", fetches * most // 5), (f"measured-{most}", fetches * most)):
+                for group, count in ((f"warm-{most}", fetches * most // 5), (f"measured-{most}", fetches * most)):
                     talk.connect_as("bench")
                     join(talk, group, topic)
                     cpu, began = peer.cpu_seconds(), time.perf_counter()
-                    consume(talk, group, topic_id, wanted, most)
+                    consume(talk, group, topic_id, count, most)
                     took = time.perf_counter() - began
-                figures[most] = (wanted / took, (peer.cpu_seconds() - cpu) * 1e6 / wanted)
+                figures[most] = (count / took, (peer.cpu_seconds() - cpu) * 1e6 / count)
             talk.close()
         finally:
             peer.stop()
@@ -153,7 +153,7 @@ def main() -> int:
         print("| at most this many a fetch | " + " | ".join(results) + " |")
         print("|---|" + "---:|" * len(results))
         for most in SIZES:
-            print(f"| {most} | " + " | ".join(form.format(each[most][at]) for each in results.values()) + " |")
+            print(f"| {most} | " + " | ".join(form.format(result[most][at]) for result in results.values()) + " |")
         print()
     return 0
 

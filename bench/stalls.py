@@ -219,12 +219,12 @@ def main() -> None:
     options = parser.parse_args()
     peers = [start for start in available() if start is not start_kfake]
     peers = [partial(start, heap=HEAP) if start is start_apache_kafka else start for start in peers]
-    found = dict(measure(start, options.topics, options.producers, options.rounds) for start in peers)
-    print("| longest round trip of another client, ms | " + " | ".join(found) + " |")
-    print("|---|" + "---|" * len(found))
+    result = dict(measure(start, options.topics, options.producers, options.rounds) for start in peers)
+    print("| longest round trip of another client, ms | " + " | ".join(result) + " |")
+    print("|---|" + "---|" * len(result))
     for text, key in ROWS:
         title = text.format(topics=options.topics, producers=options.producers)
-        print(f"| {title} | " + " | ".join(f"{figures[key]:.0f}" for figures in found.values()) + " |")
+        print(f"| {title} | " + " | ".join(f"{figures[key]:.0f}" for figures in result.values()) + " |")
 
 
 if __name__ == "__main__":

@@ -90,15 +90,15 @@ def bench_append(path: str, total: int) -> None:
         ("append 16 KiB batches", {}),
         ("append, idempotent producer", {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}),
     ):
-        place = directory(f"{path}/append")
-        log = place.create_log(PARTITION, LogConfig())
+        opened = directory(f"{path}/append")
+        log = opened.create_log(PARTITION, LogConfig())
         batch = a_batch(**options)
         if options:
             amount, seconds, cpu = timed(lambda log=log, batch=batch: fill_idempotent(log, total, batch))
         else:
             amount, seconds, cpu = timed(lambda log=log, batch=batch: fill(log, total, batch))
         report(name, amount, seconds, cpu)
-        place.abandon()
+        opened.abandon()
         shutil.rmtree(f"{path}/append")
 
 
@@ -145,8 +145,8 @@ def a_header(batch: bytes, producer_id: int) -> bytearray:
 
 
 def bench_read(path: str, total: int) -> None:
-    place = directory(f"{path}/read")
-    log = place.create_log(PARTITION, LogConfig())
+    opened = directory(f"{path}/read")
+    log = opened.create_log(PARTITION, LogConfig())
     batch = a_batch()
     fill(log, total, batch)
     per_batch = log.log_end_offset // (total // len(batch))
@@ -164,7 +164,7 @@ def bench_read(path: str, total: int) -> None:
             return amount
 
         report(f"sequential read, {max_bytes >> 10} KiB ranges", *timed(work))
-    place.abandon()
+    opened.abandon()
     shutil.rmtree(f"{path}/read")
 
 
@@ -173,12 +173,12 @@ def bench_recover(path: str, total: int) -> None:
     home = Path(path, "recover")
     with Cluster(topics=[f"{PARTITION.topic}:1"], data_dir=str(home / "ottla")):
         pass
-    place = directory(str(home / "ottla"))
-    place.load()
-    log = place.logs[PARTITION]
+    opened = directory(str(home / "ottla"))
+    opened.load()
+    log = opened.logs[PARTITION]
     fill(log, total, a_batch())
     end = log.log_end_offset
-    place.abandon()
+    opened.abandon()
     (home / "ottla" / RECOVERY_POINT_CHECKPOINT).unlink(missing_ok=True)  # nothing is known to be on the disk
     shutil.copytree(home / "ottla", home / "kafka")
     again = directory(str(home / "ottla"))
@@ -186,7 +186,7 @@ def bench_recover(path: str, total: int) -> None:
     def work() -> int:
         again.load()
         assert again.logs[PARTITION].log_end_offset == end
-        return next(each for each in again.reports if each.topic_partition == PARTITION).bytes_checked
+        return next(report for report in again.reports if report.topic_partition == PARTITION).bytes_checked
 
     amount, seconds, cpu = timed(work)
     report("recovery after an unclean stop", amount, seconds, cpu)
@@ -207,23 +207,23 @@ def kafka_recovery_seconds(data: Path) -> float | None:
 
     try:
         with ApacheKafka(data, heap="1g") as kafka:
-            told = re.search(rf"Completed load of Log\(dir=\S*{PARTITION.topic}-0,.* in (\d+)ms", kafka.log_text())
+            match = re.search(rf"Completed load of Log\(dir=\S*{PARTITION.topic}-0,.* in (\d+)ms", kafka.log_text())
     except JvmMissingError:
         return None
-    assert told is not None, "Kafka's log does not say how long it took"
-    return int(told[1]) / 1000
+    assert match is not None, "Kafka's log does not say how long it took"
+    return int(match[1]) / 1000
 
 
 def bench_open(path: str, partitions: int) -> None:
-    place = directory(f"{path}/open")
+    log_directory = directory(f"{path}/open")
     config = LogConfig()
     start = time.perf_counter()
     for number in range(partitions):
-        log = place.create_log(TopicPartition("many", number), config, Uuid(b"0123456789abcdef"))
+        log = log_directory.create_log(TopicPartition("many", number), config, Uuid(b"0123456789abcdef"))
         log.append_as_leader(build_batch([Record(0, CLOCK.now_ms(), None, b"x")]), 0)
     made = time.perf_counter()
-    place.env.disk.sync_dir = lambda path: None  # type: ignore[method-assign]
-    place.close()
+    log_directory.env.disk.sync_dir = lambda path: None  # type: ignore[method-assign]
+    log_directory.close()
     closed = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     again = directory(f"{path}/open")
@@ -274,7 +274,7 @@ def restart_step(step: str, home: str, partitions: int) -> None:
             for first in range(0, partitions // 2, 1000):
                 names = [f"topic-{number}" for number in range(first, min(first + 1000, partitions // 2))]
                 cluster.add_topics(
-                    [CreatableTopic(name=each, num_partitions=2, replication_factor=1) for each in names]
+                    [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in names]
                 )
             os._exit(0)
         _print_step(f"{partitions} partitions: {step}", cpu, start)

@@ -43,8 +43,8 @@ print((time.perf_counter() - wall) * 1000, (time.process_time() - cpu) * 1000)
 """
 
 
-def row(what: str, value: str, asked: str = "") -> None:
-    print(f"| {what} | {value} | {asked} |", flush=True)
+def row(what: str, value: str, target: str = "") -> None:
+    print(f"| {what} | {value} | {target} |", flush=True)
 
 
 def measured(action: Callable[[], object], times: int) -> tuple[float, float]:
@@ -59,7 +59,7 @@ def measured(action: Callable[[], object], times: int) -> tuple[float, float]:
 
 
 def imports(more: str) -> tuple[float, float]:
-    found = []
+    figures = []
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for _ in range(7):
         done = subprocess.run(
@@ -69,8 +69,8 @@ def imports(more: str) -> tuple[float, float]:
             check=True,
             env=environment,
         )
-        found.append([float(word) for word in done.stdout.split()])
-    return statistics.median(each[0] for each in found), statistics.median(each[1] for each in found)
+        figures.append([float(word) for word in done.stdout.split()])
+    return statistics.median(figure[0] for figure in figures), statistics.median(figure[1] for figure in figures)
 
 
 # A record over a bare socket
@@ -104,14 +104,14 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def exactly(connection: socket.socket, count: int) -> bytes:
-    found = bytearray(count)
-    view = memoryview(found)
+    received = bytearray(count)
+    view = memoryview(received)
     while view:
         got = connection.recv_into(view)
         if not got:
             raise ConnectionError("the connection was closed")
         view = view[got:]
-    return bytes(found)
+    return bytes(received)
 
 
 def first_record() -> None:
@@ -207,8 +207,8 @@ def tap(seconds: float) -> None:
     direct = rate(target, request, seconds)
     row("tap: answers of 1 MB, one connection, MB/s", f"{through:.0f} (without the tap {direct:.0f})", "300")
     row("tap: MB per second of its own processor time", f"{megabytes / used:.0f}", "300")
-    for each in (process, kafka):
-        each.communicate()
+    for process_or_broker in (process, kafka):
+        process_or_broker.communicate()
 
 
 def cpu_seconds(pid: int) -> float:
@@ -255,9 +255,9 @@ def event_log(count: int) -> None:
 
     off, on = [], []
     for _ in range(5):
-        for results, wanted in ((off, False), (on, True)):
+        for results, logged in ((off, False), (on, True)):
             loop = new_loop()
-            results.append(loop.run_until_complete(run(wanted)))
+            results.append(loop.run_until_complete(run(logged)))
             loop.close()
     row("a Metadata request, CPU µs, event log off", f"{min(off):.1f}")
     row("the same with the event log in memory", f"{min(on):.1f}")
@@ -268,8 +268,8 @@ def main() -> None:
     parser.add_argument("--tests", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--bare-kafka", action="store_true")
-    wanted = parser.parse_args()
-    if wanted.bare_kafka:
+    options = parser.parse_args()
+    if options.bare_kafka:
         print(BareKafka().address, flush=True)
         sys.stdin.read()
         return
@@ -284,14 +284,14 @@ def main() -> None:
     close_all()
     row("closing one, ms", f"{(time.perf_counter() - begin) / count * 1000:.1f}")
     wall, cpu = time.perf_counter(), time.process_time()
-    for _ in range(wanted.tests):
+    for _ in range(options.tests):
         a_test()
     row(
-        f"{wanted.tests} tests, each with a cluster and a confluent-kafka producer, s",
+        f"{options.tests} tests, each with a cluster and a confluent-kafka producer, s",
         f"{time.perf_counter() - wall:.1f} (CPU {time.process_time() - cpu:.1f})",
         "10",
     )
-    tap(wanted.seconds)
+    tap(options.seconds)
     event_log(3000)
 
 

@@ -69,11 +69,11 @@ def reading(aborted: int) -> dict[str, float]:
         talk.create(topic)
         partition = talk.runtime.nodes[1].leader_partition(topic, 0)
         fill(partition, aborted, ended)
-        wanted = FetchPartition(
+        fetch_partition = FetchPartition(
             partition=0, fetch_offset=partition.log.log_end_offset - RECENT, partition_max_bytes=1 << 20
         )
         fetches[topic] = FetchRequest(
-            max_wait_ms=0, isolation_level=1, topics=[FetchTopic(topic=topic, partitions=[wanted])]
+            max_wait_ms=0, isolation_level=1, topics=[FetchTopic(topic=topic, partitions=[fetch_partition])]
         )
     took: dict[str, list[float]] = {name: [] for name in fetches}
     for _ in range(400):  # in turns, because machines are noisy
@@ -81,9 +81,9 @@ def reading(aborted: int) -> dict[str, float]:
             began = time.process_time_ns()
             answer = talk.quietly(request, FetchResponse, version=11)
             took[name].append((time.process_time_ns() - began) / 1000)
-            found = answer.responses[0].partitions[0]
-            assert found.records, found
-            assert not found.aborted_transactions
+            partition_data = answer.responses[0].partitions[0]
+            assert partition_data.records, partition_data
+            assert not partition_data.aborted_transactions
     talk.close()
     return {name: statistics.median(values) for name, values in took.items()}
 
@@ -114,11 +114,11 @@ def main() -> int:
     print("|---|---:|---:|---:|")
     for name, rate, cpu in results:
         print(f"| {name} | {rate:.0f} | {cpu:.2f} | {first / rate:.2f} |")
-    found = reading(options.aborted)
+    result = reading(options.aborted)
     print(
         f"\nA read_committed fetch of the last {RECENT} records behind {options.aborted:,} transactions, CPU: "
-        f"{found['committed']:.0f} µs if they were committed, {found['aborted']:.0f} µs if they were aborted "
-        f"({found['aborted'] / found['committed']:.2f} times)."
+        f"{result['committed']:.0f} µs if they were committed, {result['aborted']:.0f} µs if they were aborted "
+        f"({result['aborted'] / result['committed']:.2f} times)."
     )
     return 0
 

@@ -23,8 +23,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:
-        wanted = getattr(item, "_nodeid", item.nodeid)
-        if wanted != item.nodeid:
-            item._id = type(item._id).parse(wanted)  # type: ignore[attr-defined]
+        expected = getattr(item, "_nodeid", item.nodeid)
+        if expected != item.nodeid:
+            item._id = type(item._id).parse(expected)  # type: ignore[attr-defined]
         marked = item.get_closest_marker("xdist_group") is not None
         assert not marked or "@" in item.nodeid, f"{item.nodeid} would not stay with its group"

@@ -23,14 +23,14 @@ def markers_written(bootstrap: str, states: Sequence[str] = UNDER_WAY) -> None:
     With the states `OPEN`: when no transaction hides from readers what was written after it began.
     """
     deadline = time.monotonic() + PATIENCE
-    found: object = None
+    result: object = None
     with Client(bootstrap, timeout=PATIENCE) as client:
         while True:
             try:
-                found = list_transactions(client, states)
-                if not found:
+                result = list_transactions(client, states)
+                if not result:
                     return
             except KafkaError as error:  # a coordinator that is still reading its log
-                found = error
-            assert time.monotonic() < deadline, f"the markers of a transaction do not come: {found}"
+                result = error
+            assert time.monotonic() < deadline, f"the markers of a transaction do not come: {result}"
             time.sleep(0.02)

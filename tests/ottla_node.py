@@ -152,10 +152,10 @@ class OttlaNode:
 
     def complaints(self, *, ignore: Sequence[str] = ()) -> list[str]:
         """Return the warnings and errors of the last start, without those that match `ignore`."""
-        quiet = [re.compile(each) for each in ignore]
+        quiet = [re.compile(entry) for entry in ignore]
         return [
             line
             for line in self.log_text().splitlines()
             if re.search(r"\b(WARNING|ERROR|CRITICAL|Traceback)\b", line)
-            and not any(each.search(line) for each in quiet)
+            and not any(entry.search(line) for entry in quiet)
         ]

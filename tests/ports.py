@@ -22,16 +22,16 @@ def free_ports(count: int) -> list[int]:
 
     A server that is down for a moment finds its port free when it comes back, whatever other tests run beside it.
     """
-    found: list[int] = []
-    while len(found) < count:
+    free_ports: list[int] = []
+    while len(free_ports) < count:
         port = LOWEST + next(_PORTS) % (HIGHEST - LOWEST)
         try:
             fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
             socket.create_server(("127.0.0.1", port)).close()
         except OSError:
             continue
-        found.append(port)
-    return found
+        free_ports.append(port)
+    return free_ports
 
 
 @lru_cache(maxsize=1)

@@ -71,14 +71,14 @@ def test_links_lead_to_files_that_are_there(page: Path) -> None:
 
 
 def test_readme_test_runs() -> None:
-    (snippet,) = [each for each in SNIPPETS if "ottla.testing" in each]
+    (snippet,) = [snippet for snippet in SNIPPETS if "ottla.testing" in snippet]
     exec(compile(snippet, "README.md", "exec"), {})
 
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17")
 def test_readme_table_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    (snippet,) = [each for each in SNIPPETS if "ottla.spark" in each]
+    (snippet,) = [snippet for snippet in SNIPPETS if "ottla.spark" in snippet]
     with Cluster(topics=["orders:3"]) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
         producer.produce("orders", key="ada", value="coffee")

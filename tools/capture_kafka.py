@@ -45,7 +45,7 @@ def main() -> None:
         capture_static(work)
         capture_directory(work)
     capture_schemas()
-    size = sum(each.stat().st_size for each in TARGET.rglob("*") if each.is_file())
+    size = sum(path.stat().st_size for path in TARGET.rglob("*") if path.is_file())
     print(f"{TARGET.relative_to(ROOT)}: {size / 1024:.0f} KiB")
 
 
@@ -100,7 +100,7 @@ def capture_directory(work: Path) -> None:
         print("Kafka complained:", *problems, sep="\n  ")
     keep_directory(work / "data", TARGET / "data")
     (TARGET / "facts.json").write_text(reviewable_json(json.loads(json.dumps(facts, sort_keys=True)), 3) + "\n")
-    (TARGET / "records.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    (TARGET / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     capture_dumps(TARGET / "data")
 
 
@@ -122,10 +122,10 @@ def capture_dumps(data: Path) -> None:
 
     logs = list(files(".log", ".checkpoint"))
     for prefix, decoder in decoders.items():
-        mine = [each for each in logs if each.startswith(prefix)]
+        mine = [log for log in logs if log.startswith(prefix)]
         text = dump_log(*mine, options=("--deep-iteration", decoder), cwd=data)
         write_gz(target / f"{prefix}.txt.gz", text)
-    plain = [each for each in logs if not each.startswith("__") and "/" in each]
+    plain = [log for log in logs if not log.startswith("__") and "/" in log]
     write_gz(target / "records.txt.gz", dump_log(*plain, cwd=data))
     indexes = list(files(".index", ".timeindex", ".txnindex", ".snapshot"))
     write_gz(target / "indexes.txt.gz", dump_log(*indexes, options=(), cwd=data))

@@ -275,12 +275,12 @@ def watch(shop: Shop, pipeline: Pipeline | None, until: Any = None) -> None:
     """Show progress until the shop is closed or a process ends."""
     finished = until or (lambda: shop.done)
     end = time.monotonic() + PATIENCE
-    told = time.monotonic()
+    reported_at = time.monotonic()
     with Live(console=console, refresh_per_second=4) as live:
         while True:
             live.update(view(shop, pipeline))
-            if not console.is_terminal and time.monotonic() - told > SAY_EVERY:  # a log has no live view
-                told = time.monotonic()
+            if not console.is_terminal and time.monotonic() - reported_at > SAY_EVERY:  # a log has no live view
+                reported_at = time.monotonic()
                 console.print(one_line(shop, pipeline))
             if finished() or time.monotonic() > end or (pipeline is not None and not pipeline.running):
                 break
@@ -294,12 +294,12 @@ def watch(shop: Shop, pipeline: Pipeline | None, until: Any = None) -> None:
 
 def one_line(shop: Shop, pipeline: Pipeline | None) -> str:
     """How far everybody is, for a console that cannot be written over."""
-    said = f"shop: {shop.ledger.orders:,} orders in {shop.ledger.transactions:,} transactions"
+    line = f"shop: {shop.ledger.orders:,} orders in {shop.ledger.transactions:,} transactions"
     if pipeline is None:
-        return said
-    found = pipeline.status()
-    rows = sum(query.get("total_rows", 0) for query in found["queries"])
-    return f"{said}; pipeline {found['state']}, {pipeline.batches()} batches, {rows:,} rows"
+        return line
+    status = pipeline.status()
+    rows = sum(query.get("total_rows", 0) for query in status["queries"])
+    return f"{line}; pipeline {status['state']}, {pipeline.batches()} batches, {rows:,} rows"
 
 
 def view(shop: Shop, pipeline: Pipeline | None) -> Group:
@@ -310,9 +310,9 @@ def view(shop: Shop, pipeline: Pipeline | None) -> Group:
     table.add_row("clicks", f"{ledger.clicks:,}", "")
     parts: list[Any] = [table]
     if pipeline is not None:
-        found = pipeline.status()
-        queries = Table(f"pipeline: {found['state']}", "batch", "rows", "rows/s", "lag", box=None, pad_edge=False)
-        for query in found["queries"]:
+        status = pipeline.status()
+        queries = Table(f"pipeline: {status['state']}", "batch", "rows", "rows/s", "lag", box=None, pad_edge=False)
+        for query in status["queries"]:
             lag = sum(source["lag"] or 0 for source in query["sources"])
             cells = (query["batch"], query.get("total_rows", 0), query["rows_per_second"], lag)
             queries.add_row(query["name"], *["-" if cell is None else f"{cell:,}" for cell in cells])
@@ -332,16 +332,16 @@ def read_all(bootstrap: str, topic: str) -> list[dict[str, Any]]:
         }
     )
     partitions = sorted(consumer.list_topics(topic, 30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
-    found, ended = [], 0
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    result, ended = [], 0
     while ended < len(partitions):
         for message in consumer.consume(5000, 1.0):
             if message.error() is not None:
                 ended += 1
             else:
-                found.append(json.loads(message.value()))
+                result.append(json.loads(message.value()))
     consumer.close()
-    return found
+    return result
 
 
 def prove(shop: Shop, pipeline: Pipeline, bootstrap: str) -> bool:
@@ -358,9 +358,9 @@ def prove(shop: Shop, pipeline: Pipeline, bootstrap: str) -> bool:
     table = Table("", "the shop's ledger", "sessions in the topic", "sessions in Parquet")
     agree = True
     for name, expected in (("clicks", ledger.clicks), ("orders", ledger.orders), ("spent", ledger.spent)):
-        found = [sum(row[name] for row in rows) for rows in (sessions, files)]
-        agree = agree and found == [expected, expected]
-        table.add_row(name, f"{expected:,}", *[f"{each:,}" for each in found])
+        totals = [sum(row[name] for row in rows) for rows in (sessions, files)]
+        agree = agree and totals == [expected, expected]
+        table.add_row(name, f"{expected:,}", *[f"{total:,}" for total in totals])
     table.add_row("sessions", "", f"{len(sessions):,}", f"{len(files):,}")
     console.print(table)
     top = Table("user", "orders in sessions", "orders in the ledger", box=None)
@@ -398,10 +398,12 @@ def look_inside(folder: Path) -> None:
     console.rule("[bold]4. Apache Kafka's own files")
     table = Table("folder", "files", "bytes")
     sizes: dict[str, tuple[set[str], int]] = {}
-    for each in sorted(path for path in folder.iterdir() if path.is_dir()):
-        files = sorted(each.iterdir())
+    for folder_path in sorted(path for path in folder.iterdir() if path.is_dir()):
+        files = sorted(folder_path.iterdir())
         name = (
-            each.name.rpartition("-")[0] + "-*" if each.name.startswith(("__consumer", "__transaction")) else each.name
+            folder_path.name.rpartition("-")[0] + "-*"
+            if folder_path.name.startswith(("__consumer", "__transaction"))
+            else folder_path.name
         )
         kinds, size = sizes.get(name, (set(), 0))
         kinds |= {file.suffix or file.name for file in files}

@@ -172,18 +172,18 @@ def _cluster_options() -> list[str]:
 
 def _commands(app: typer.Typer, name: str) -> Iterator[tuple[str, CommandInfo]]:
     """Every command that does something, by its whole name."""
-    found: list[tuple[str, CommandInfo | typer.Typer]] = []
+    commands: list[tuple[str, CommandInfo | typer.Typer]] = []
     for command in app.registered_commands:
         assert command.callback is not None
-        found.append((command.name or command.callback.__name__, command))
+        commands.append((command.name or command.callback.__name__, command))
     for group in app.registered_groups:
         assert group.typer_instance is not None
-        found.append((str(group.name or group.typer_instance.info.name), group.typer_instance))
-    for word, each in sorted(found, key=lambda pair: pair[0]):
-        if isinstance(each, typer.Typer):
-            yield from _commands(each, f"{name} {word}")
+        commands.append((str(group.name or group.typer_instance.info.name), group.typer_instance))
+    for word, target in sorted(commands, key=lambda pair: pair[0]):
+        if isinstance(target, typer.Typer):
+            yield from _commands(target, f"{name} {word}")
         else:
-            yield f"{name} {word}", each
+            yield f"{name} {word}", target
 
 
 def _command(name: str, command: CommandInfo) -> list[str]:
@@ -193,7 +193,7 @@ def _command(name: str, command: CommandInfo) -> list[str]:
     arguments, options = [], []
     for parameter in inspect.signature(callback).parameters.values():
         hint = hints[parameter.name]
-        (info,) = [each for each in get_args(hint)[1:] if isinstance(each, ArgumentInfo | OptionInfo)]
+        (info,) = [arg for arg in get_args(hint)[1:] if isinstance(arg, ArgumentInfo | OptionInfo)]
         entry = (parameter.name, get_args(hint)[0], info, parameter.default)
         if parameter.name not in COMMON:
             (arguments if isinstance(info, ArgumentInfo) else options).append(entry)
@@ -213,19 +213,19 @@ def _command(name: str, command: CommandInfo) -> list[str]:
 
 def _flags(name: str, kind: Any, info: Any, default: object) -> str:
     words = [info.default, *(info.param_decls or ())]  # in Annotated the first flag stands where a default could
-    flags = [each for word in words if isinstance(word, str) for each in word.split("/")]
+    flags = [flag for word in words if isinstance(word, str) for flag in word.split("/")]
     flags = flags or ["--" + name.replace("_", "-")]
-    shown = ", ".join(f"`{each}`" for each in flags)
+    shown = ", ".join(f"`{flag}`" for flag in flags)
     return shown if kind is bool else f"{shown} `{info.metavar or _type_name(kind)}`"
 
 
 def _type_name(kind: Any) -> str:
-    kinds = [each for each in (get_args(kind) or (kind,)) if each is not type(None)]
+    kinds = [arg for arg in (get_args(kind) or (kind,)) if arg is not type(None)]
     inner = get_args(kinds[0])
-    wanted = inner[0] if inner else kinds[0]
-    if isinstance(wanted, type) and issubclass(wanted, Enum):
-        return "/".join(str(each.value) for each in wanted)
-    return {str: "TEXT", int: "N", float: "NUMBER"}.get(wanted, wanted.__name__.upper())
+    shown = inner[0] if inner else kinds[0]
+    if isinstance(shown, type) and issubclass(shown, Enum):
+        return "/".join(str(choice.value) for choice in shown)
+    return {str: "TEXT", int: "N", float: "NUMBER"}.get(shown, shown.__name__.upper())
 
 
 def _default(info: Any, default: Any) -> str:

@@ -130,22 +130,22 @@ def acting() -> set[tuple[str, str]]:
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     named.add(node.value)
     named |= {field.name.replace("_", ".") for field in fields(LogConfig)}
-    found = {("topic", name) for name in TOPIC if name in named}
-    found |= {("group", name) for name in GROUP if name in named}
-    found |= {("client_metrics", name) for name in CLIENT_METRICS if name in named}
+    keys = {("topic", name) for name in TOPIC if name in named}
+    keys |= {("group", name) for name in GROUP if name in named}
+    keys |= {("client_metrics", name) for name in CLIENT_METRICS if name in named}
     brokers = {name for name in BROKER if name in named}
     for key in [*TOPIC.values(), *GROUP.values()]:
         kind = "topic" if key.name in TOPIC else "group"
-        if (kind, key.name) in found and key.synonym is not None:
+        if (kind, key.name) in keys and key.synonym is not None:
             brokers |= {key.synonym, *broker_synonyms(key.synonym)}
             if kind == "group":
                 brokers |= {bound for bound in group_bound_names(key.name) if bound is not None}
-    return found | {("broker", name) for name in brokers}
+    return keys | {("broker", name) for name in brokers}
 
 
 def mark() -> None:
     """Set the `acts` flags in the modules of the table."""
-    wanted = acting()
+    names = acting()
     for path in sorted(TABLES.glob("*.py")):
         kind = "broker" if path.stem.startswith("broker_") else path.stem
         if kind not in ("broker", "topic", "group", "client_metrics"):
@@ -153,7 +153,7 @@ def mark() -> None:
 
         def flag(match: re.Match[str], kind: str = kind) -> str:
             body = match[0].replace("\n        acts=True,", "")
-            if (kind, match[1]) in wanted:
+            if (kind, match[1]) in names:
                 body = body.removesuffix("\n    ),") + "\n        acts=True,\n    ),"
             return body
 
@@ -170,14 +170,14 @@ def main() -> int:
     if options.mark:
         mark()
         return 0
-    wanted = page()
+    text = page()
     if options.check:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != wanted:
+        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
             print(f"{TARGET} is out of date: run tools/generate_config_docs.py", file=sys.stderr)
             return 1
         return 0
     TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(wanted, encoding="utf-8")
+    TARGET.write_text(text, encoding="utf-8")
     return 0
 
 

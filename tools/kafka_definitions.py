@@ -55,7 +55,7 @@ def download(version: str) -> Path:
     folder = ROOT / ".cache" / f"kafka-definitions-{version}"
     if all((folder / f"{name}-{version}.jar").exists() for name in ARTIFACTS):
         return folder
-    wanted = "".join(
+    dependencies = "".join(
         f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId>"
         f"<version>{version}</version></dependency>"
         for name in ARTIFACTS
@@ -65,7 +65,7 @@ def download(version: str) -> Path:
         pom.write_text(
             '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
             "<groupId>ottla</groupId><artifactId>definitions</artifactId><version>1</version>"
-            f"<dependencies>{wanted}</dependencies></project>"
+            f"<dependencies>{dependencies}</dependencies></project>"
         )
         subprocess.run(
             [
@@ -244,21 +244,21 @@ class Definition:
 def default_text(item: dict[str, Any]) -> str | None:
     """The default as Python, or None where each message gets a fresh list or structure."""
     kafka_type: str = item["type"]
-    given = item.get("default")
-    if given is None:
-        given = ""  # a null without quotes is no default to Kafka, which is not the default null
-    if given == "null" or kafka_type == "records":
+    default = item.get("default")
+    if default is None:
+        default = ""  # a null without quotes is no default to Kafka, which is not the default null
+    if default == "null" or kafka_type == "records":
         return "None"
     if kafka_type.startswith("[]") or kafka_type[0].isupper():
         return None
     if kafka_type == "bool":
-        return "True" if str(given).lower() == "true" else "False"
+        return "True" if str(default).lower() == "true" else "False"
     if kafka_type == "string":
-        return json.dumps(given)
+        return json.dumps(default)
     if kafka_type == "bytes":
         return 'b""'
     if kafka_type == "uuid":
         return "ZERO_UUID"
     if kafka_type == "float64":
-        return repr(float(given or 0))
-    return str(int(str(given or 0), 0))
+        return repr(float(default or 0))
+    return str(int(str(default or 0), 0))

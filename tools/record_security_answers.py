@@ -28,7 +28,7 @@ def main() -> None:
             answers = run_matrix(host, int(port))
     TARGET.parent.mkdir(parents=True, exist_ok=True)
     TARGET.write_text(reviewable_json(json.loads(json.dumps(answers, sort_keys=True)), 2) + "\n")
-    print(f"{sum(len(each) for each in answers.values())} answers of Apache Kafka in {TARGET.relative_to(ROOT)}")
+    print(f"{sum(len(entry) for entry in answers.values())} answers of Apache Kafka in {TARGET.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

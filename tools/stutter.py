@@ -28,17 +28,17 @@ def tree(root: int) -> list[int]:
         with suppress(OSError):  # it has just ended
             parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
             children[int(parent)].append(int(stat.parent.name))
-    found = [root]
-    for each in found:
-        found += children[each]
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += children[pid]
+    return pids
 
 
 def send(processes: list[int], what: signal.Signals) -> None:
     """Send a signal to those that are still there."""
-    for each in processes:
+    for process in processes:
         with suppress(ProcessLookupError):
-            os.kill(each, what)
+            os.kill(process, what)
 
 
 def main() -> int:

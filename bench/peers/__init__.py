@@ -99,13 +99,13 @@ def start_apache_kafka(folder: Path, heap: str = "384m") -> Peer:
 
 def available() -> list[Callable[[Path], Peer]]:
     """The peers that this machine can run; who cannot be is named."""
-    found: list[Callable[[Path], Peer]] = [start_ottla]
+    peers: list[Callable[[Path], Peer]] = [start_ottla]
     if shutil.which("go"):
-        found.append(start_kfake)
+        peers.append(start_kfake)
     else:
         print("kfake is left out: Go is not installed", file=sys.stderr)
     if shutil.which("java") and shutil.which("mvn"):
-        found.append(start_apache_kafka)
+        peers.append(start_apache_kafka)
     else:
         print("Apache Kafka is left out: Java or Maven is not installed", file=sys.stderr)
-    return found
+    return peers

@@ -61,9 +61,9 @@ class Billing:
 
     def _rewind(self) -> None:
         """Read again what was not billed."""
-        for place in self._consumer.committed(self._consumer.assignment(), 60):
-            place.offset = max(place.offset, 0)
-            self._consumer.seek(place)
+        for committed in self._consumer.committed(self._consumer.assignment(), 60):
+            committed.offset = max(committed.offset, 0)
+            self._consumer.seek(committed)
 
     def close(self) -> None:
         self._consumer.close()
@@ -72,8 +72,8 @@ class Billing:
 def bill(order: bytes | None) -> tuple[str, str]:
     """The invoice of an order, or the order itself for those who look at dead letters."""
     try:
-        found = json.loads(order or b"")
-        total = sum(item["price"] * item["count"] for item in found["items"])
-        return INVOICES, json.dumps({"customer": found["customer"], "total": total})
+        details = json.loads(order or b"")
+        total = sum(item["price"] * item["count"] for item in details["items"])
+        return INVOICES, json.dumps({"customer": details["customer"], "total": total})
     except (ValueError, KeyError, TypeError):
         return DEAD_LETTERS, (order or b"").decode("utf-8", "replace")

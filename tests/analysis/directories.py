@@ -48,12 +48,12 @@ class Writer:
             (path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
 
     def _log(self, topic: str, partition: int) -> Log:
-        place = TopicPartition(topic, partition)
-        if place not in self._logs:
-            folder = os.path.join(self.path or "/logs", str(place))
+        topic_partition = TopicPartition(topic, partition)
+        if topic_partition not in self._logs:
+            folder = os.path.join(self.path or "/logs", str(topic_partition))
             self._disk.make_dirs(folder)
-            self._logs[place] = Log.open(self._environment, folder, place, LogConfig(), clean=True)
-        return self._logs[place]
+            self._logs[topic_partition] = Log.open(self._environment, folder, topic_partition, LogConfig(), clean=True)
+        return self._logs[topic_partition]
 
     def write(
         self,
@@ -165,10 +165,10 @@ def keyed(seed: int, *, skewed: bool = False) -> tuple[list[Event], str | None]:
         rows: dict[int, list[str]] = {}
         for _ in range(10):
             key = chance.randrange(1_000_000)
-            place = hot if skewed and chance.randrange(2) else key % partitions
-            rows.setdefault(place, []).append(f"k{key}")
-        for place, keys in sorted(rows.items()):
-            writer.write("orders", place, keys)
+            position = hot if skewed and chance.randrange(2) else key % partitions
+            rows.setdefault(position, []).append(f"k{key}")
+        for row, keys in sorted(rows.items()):
+            writer.write("orders", row, keys)
         writer.clock.advance(chance.randrange(3_000) / 1000)
     return writer.events(), f"orders-{hot}" if skewed else None
 

@@ -138,13 +138,13 @@ def _aborted(world: Histories, index: int, name: str) -> str:
     (step,) = world.history[index].steps
     assert isinstance(step, Poll)
     value = step.records[name][1][1]
-    for place, operation in enumerate(world.history):
+    for position, operation in enumerate(world.history):
         if any(send.value == value for send in operation.sends()):
             mine = [replace_offset(send) for send in operation.sends() if send.value == value]
             others = [send for send in operation.sends() if send.value != value]
-            world.history[place] = Operation(operation.process, FAIL, mine)
+            world.history[position] = Operation(operation.process, FAIL, mine)
             if others:
-                world.history.insert(place + 1, Operation(operation.process, operation.status, others))
+                world.history.insert(position + 1, Operation(operation.process, operation.status, others))
             break
     return name
 
@@ -164,12 +164,12 @@ def _unwritten(world: Histories, index: int, name: str) -> str:
 
 def _precommitted(world: Histories, index: int, name: str) -> str:
     """Make a transaction read its own first value before the commit."""
-    for place in range(len(world.history) // 2, len(world.history)):
-        operation = world.history[place]
+    for position in range(len(world.history) // 2, len(world.history)):
+        operation = world.history[position]
         sends = list(operation.sends())
         if sends and operation.status == OK and sends[0].offset is not None:
             seen = Poll({sends[0].partition: [(sends[0].offset, sends[0].value)]})
-            world.history[place] = replace(operation, steps=[*sends, seen])
+            world.history[position] = replace(operation, steps=[*sends, seen])
             return sends[0].partition
     raise AssertionError("no operation sends")
 

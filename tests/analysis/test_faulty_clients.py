@@ -92,7 +92,7 @@ def test_stuck_last_stable_offset_is_found(tmp_path, kind):
     with watch(tmp_path, **{name.replace(".", "_"): value for name, value in NEVER.items()}) as run:
         client = stuck(run, LibrdkafkaProducer)
         before = analyze("txn-timeout", run.inputs["kafka-log"])
-    assert not before.found, before.verdict
+    assert not before.has_problem, before.verdict
     assert before.verdict.endswith("1 was open when the logs end")
     del client
     last = max(summary.last_ms or 0 for summary in before.inputs)
@@ -128,7 +128,7 @@ def test_rewound_reads_and_commits_are_traced(recorded, kind):
 @pytest.mark.parametrize("kind", ["ottla-events", "tap", "kafka-log"])
 def test_partition_assigned_twice_by_leader_is_found(recorded, kind):
     report = analyze("dual-assign", recorded("assigned twice")[kind])
-    assert report.found, report.verdict
+    assert report.has_problem, report.verdict
     assert {tuple(finding.facts["partitions"]) for finding in report.findings} == {("orders-0",)}
     assert {finding.facts["culprit"] for finding in report.findings} == {"the assignor of the group's leader"}
 
@@ -137,7 +137,9 @@ def test_zombie_is_found_in_client_logs(recorded):
     inputs = recorded("kicked")
     check_zombie(analyze("dual-assign", inputs["librdkafka"]))
     for kind in ("ottla-events", "kafka-log"):
-        assert not analyze("dual-assign", inputs[kind]).found, "to the coordinator, the zombie was no member any more"
+        assert not analyze("dual-assign", inputs[kind]).has_problem, (
+            "to the coordinator, the zombie was no member any more"
+        )
 
 
 # Java and franz-go, recorded
@@ -212,5 +214,5 @@ def test_coverage_table_has_every_analysis():
 
 def test_unsupported_input_is_named_beside_supported_one(samples):
     report = analyze("lag", samples["kafka-log"], samples["kgo"])
-    assert report.answered
+    assert report.conclusive
     assert any("kgo.log was not used: lag cannot use this input (franz-go log)" in note for note in report.notes)

@@ -117,7 +117,7 @@ def test_dual_assign_counts_pending_revocation_as_ownership(tmp_path):
     assert "while the revocation by a was pending" in report.findings[0].cause
     whole = [lines[0], lines[2], lines[1].replace("2000", "2600")]
     report = run_here(DUAL, find_pieces([str(write(tmp_path / "fine", *whole))]), {})
-    assert not report.found
+    assert not report.has_problem
 
 
 def test_dual_assign_compares_classic_owners_within_a_generation(tmp_path):
@@ -126,10 +126,10 @@ def test_dual_assign_compares_classic_owners_within_a_generation(tmp_path):
                      epoch=generation, partitions={"t": partitions})  # fmt: skip
 
     fine = [given(0, "a", 1, [0, 1]), given(1, "b", 2, [1]), given(2, "a", 2, [0])]
-    assert not run_here(DUAL, find_pieces([str(write(tmp_path / "fine", *fine))]), {}).found
+    assert not run_here(DUAL, find_pieces([str(write(tmp_path / "fine", *fine))]), {}).has_problem
     twice = [given(0, "a", 1, [0, 1]), given(1, "b", 2, [1]), given(2, "a", 2, [0, 1]), event(3, "node.stopped", 9_000)]
     report = run_here(DUAL, find_pieces([str(write(tmp_path / "twice", *twice))]), {})
-    assert report.found
+    assert report.has_problem
     assert "holds it twice" in report.findings[0].cause
 
 
@@ -137,7 +137,7 @@ def test_truncated_line_is_kept_as_unparsed(tmp_path):
     path = tmp_path / "events.jsonl"
     path.write_text(assigned(0, "a", [0], 1_000) + "\n" + assigned(1, "b", [1], 2_000)[:40])
     report = run_here(DUAL, find_pieces([str(path)]), {})
-    assert not report.found
+    assert not report.has_problem
     assert report.inputs[0].unparsed == 1
     assert any("match no known format" in note for note in report.notes)
 

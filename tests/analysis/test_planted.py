@@ -47,7 +47,7 @@ def blames(report, group: BrokenGroup) -> bool:
 def test_healthy_groups_have_no_two_owners(first):
     for seed in range(first, first + 25):
         report = evaluate(DUAL, healthy_group(seed))
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
 
 
 def test_premature_assignment_is_found_with_its_members():
@@ -56,7 +56,7 @@ def test_premature_assignment_is_found_with_its_members():
         group = BrokenGroup(seed, after_steps=30)
         group.run()
         report = evaluate(DUAL, group_log(group))
-        assert report.found == bool(group.given_away), f"seed {seed}: {report.verdict}"
+        assert report.has_problem == bool(group.given_away), f"seed {seed}: {report.verdict}"
         if group.given_away:
             planted += 1
             finding = report.findings[0]
@@ -75,7 +75,7 @@ def test_leader_assigning_twice_is_found_with_both_members():
             group.run()
         for events in (parsed(lines), group_log(group)):
             report = evaluate(DUAL, events)
-            assert report.found == (group.given_twice is not None), f"seed {seed}: {report.verdict}"
+            assert report.has_problem == (group.given_twice is not None), f"seed {seed}: {report.verdict}"
             if group.given_twice is not None:
                 planted += 1
                 (finding,) = report.findings
@@ -90,7 +90,7 @@ def test_leader_assigning_twice_is_found_with_both_members():
 def test_healthy_transactions_have_no_finding(first):
     for seed in range(first, first + 50):
         report = evaluate(TIMEOUT, healthy_transactions(seed), QUICK)
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 5))
@@ -115,11 +115,11 @@ def test_stopped_client_is_found(seed):
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 4))
 def test_missing_marker_is_found_with_its_partition(seed, lied):
     events, forgotten = forgotten_marker(seed, lied=lied)
-    ((producer_id, place),) = forgotten
+    ((producer_id, position),) = forgotten
     report = evaluate(TIMEOUT, events, QUICK)
     (finding,) = report.findings
     assert finding.facts["producer id"] == producer_id
-    assert finding.facts["markers missing in"] == [place]
+    assert finding.facts["markers missing in"] == [position]
     assert finding.facts["culprit"] == "the coordinator"
     assert "marker" in finding.cause
 
@@ -144,12 +144,12 @@ def test_event_log_and_records_agree_on_groups():
         with event_log() as lines:
             healthy_group(seed)
         report = evaluate(DUAL, parsed(lines))
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
         with event_log() as lines:
             group = BrokenGroup(seed, after_steps=30)
             group.run()
         report = evaluate(DUAL, parsed(lines))
-        assert report.found == bool(group.given_away), f"seed {seed}: {report.verdict}"
+        assert report.has_problem == bool(group.given_away), f"seed {seed}: {report.verdict}"
         if group.given_away:
             planted += 1
             assert blames(report, group), f"seed {seed}: {report.verdict}"
@@ -161,7 +161,7 @@ def test_event_log_and_records_agree_on_transactions():
     for seed in range(FIRST, FIRST + 5):
         with event_log() as lines:
             healthy_transactions(seed)
-        assert not evaluate(TIMEOUT, parsed(lines), QUICK).found
+        assert not evaluate(TIMEOUT, parsed(lines), QUICK).has_problem
         with event_log() as lines:
             _, left = stopped_client(seed)
         report = evaluate(TIMEOUT, parsed(lines), QUICK)

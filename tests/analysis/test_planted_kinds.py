@@ -30,7 +30,7 @@ def test_steady_groups_have_no_finding():
             group.run()
         for events in (parsed(lines), group_log(group)):
             report = evaluate(REBALANCES, events)
-            assert not report.found, f"seed {seed}: {report.verdict}"
+            assert not report.has_problem, f"seed {seed}: {report.verdict}"
             assert report.tables[0].rows[0][1] > 1, "there are some"
 
 
@@ -48,7 +48,7 @@ def test_flapping_member_is_the_cause():
 def test_healthy_clients_have_no_finding():
     for seed in HEALTHY:
         report = evaluate(TRACE, Clients(seed).run())
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -67,7 +67,7 @@ def test_keeping_up_groups_have_no_finding():
     for seed in HEALTHY:
         events, _ = readers(seed)
         report = evaluate(LAG, events)
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
 
 
 def test_stuck_group_is_found():
@@ -83,7 +83,7 @@ def test_evenly_spread_keys_are_not_skewed():
     for seed in HEALTHY:
         events, _ = keyed(seed)
         report = evaluate(HOT, events)
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
 
 
 def test_partition_of_a_frequent_key_is_hot():
@@ -98,7 +98,7 @@ def test_correct_histories_have_no_anomaly(tmp_path):
     for seed in HEALTHY:
         path.write_text("".join(write_history(Histories(seed, 200).history)))
         report = run_here(ANOMALIES, find_pieces([str(path)]), {"everything_read": True})
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"
 
 
 @pytest.mark.parametrize("kind", AnomalyKind)

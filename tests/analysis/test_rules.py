@@ -32,7 +32,13 @@ class Wire:
         self.number = 0
 
     def heartbeat(
-        self, time_ms: int, member: str, epoch: int, owned: list[int] | None, given: list[int] | None, error: int = 0
+        self,
+        time_ms: int,
+        member: str,
+        epoch: int,
+        owned: list[int] | None,
+        partitions: list[int] | None,
+        error: int = 0,
     ) -> None:
         self.number += 1
         request = ConsumerGroupHeartbeatRequest(
@@ -42,8 +48,8 @@ class Wire:
             topic_partitions=None if owned is None else [TopicPartitions(topic_id=TOPIC, partitions=owned)],
         )
         assignment = None
-        if given is not None:
-            assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=TOPIC, partitions=given)])
+        if partitions is not None:
+            assignment = Assignment(topic_partitions=[TopicPartitions(topic_id=TOPIC, partitions=partitions)])
         response = ConsumerGroupHeartbeatResponse(
             member_id=member, member_epoch=epoch, assignment=assignment, error_code=error
         )
@@ -100,7 +106,7 @@ def test_dual_assign_accepts_a_revocation_in_capture(tmp_path):
     wire.heartbeat(7_000, "b", 2, [], [1])
     wire.heartbeat(8_000, "b", 2, [1], None)
     wire.heartbeat(60_000, "c", 0, [], [0])  # a has not been heard of again
-    assert not wire.evaluate(tmp_path / "capture.jsonl").found
+    assert not wire.evaluate(tmp_path / "capture.jsonl").has_problem
 
 
 def test_dual_assign_finds_a_zombie_in_capture(tmp_path):
@@ -127,9 +133,9 @@ def test_member_that_keeps_revoked_partition_is_found(tmp_path):
     assert finding.facts["culprit"] == f"{path}#1"
     assert finding.facts["lasted"] == "3.0 s"
     assert "did not release them in time" in finding.cause
-    assert not run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {"slack_ms": 5_000}).found
+    assert not run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {"slack_ms": 5_000}).has_problem
     path.write_text("\n".join([*lines[:2], lines[4]]) + "\n")
-    assert not run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {}).found, "1 was dead by then"
+    assert not run_here(ANALYSES["dual-assign"], find_pieces([str(path)]), {}).has_problem, "1 was dead by then"
 
 
 def commit(time_ms: int, offset: int, partition: int = 0) -> Event:
@@ -146,7 +152,7 @@ def test_lag_finds_a_group_that_stopped_committing():
     events = [append(minute * 60_000, 100 * minute) for minute in range(1, 30)]
     moving = [*events, *[commit(minute * 60_000 + 1, 100 * minute - 5) for minute in range(1, 30)]]
     report = evaluate(ANALYSES["lag"], with_summary(moving))
-    assert not report.found
+    assert not report.has_problem
     assert report.tables[0].rows[0][4] == 5
     stuck = [*events, *[commit(minute * 60_000 + 1, 100 * minute - 5) for minute in range(1, 10)]]
     report = evaluate(ANALYSES["lag"], with_summary(stuck))
@@ -158,7 +164,7 @@ def test_lag_finds_a_group_that_stopped_committing():
 
 def test_hot_partitions_finds_skew():
     even = [append(second * 1_000, 10 * second, partition) for second in range(1, 20) for partition in range(4)]
-    assert not evaluate(ANALYSES["hot-partitions"], with_summary(even)).found
+    assert not evaluate(ANALYSES["hot-partitions"], with_summary(even)).has_problem
     skewed = [*even, *[append(second * 1_000 + 500, 99, 2, records=100) for second in range(1, 20)]]
     report = evaluate(ANALYSES["hot-partitions"], with_summary(skewed))
     assert {finding.facts["culprit"] for finding in report.findings} == {"t-2"}

@@ -64,4 +64,4 @@ def test_streams_tasks_have_one_owner() -> None:
         simulation = Simulation(seed)
         simulation.run()
         report = evaluate(ANALYSES["dual-assign"], with_summary(log_of(simulation.world)))
-        assert not report.found, f"seed {seed}: {report.verdict}"
+        assert not report.has_problem, f"seed {seed}: {report.verdict}"

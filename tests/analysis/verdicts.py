@@ -19,7 +19,7 @@ def analyze(analysis: str, *paths: Path, **options: object) -> Report:
 
 def only_finding(report: Report) -> Finding:
     """Return the one finding of a report."""
-    assert report.answered, report.verdict
+    assert report.conclusive, report.verdict
     assert report.findings, report.verdict
     (finding,) = report.findings
     return finding

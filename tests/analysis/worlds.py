@@ -178,7 +178,7 @@ def healthy_group(seed: int) -> list[Event]:
 def transaction_log(simulation: Transactions) -> list[Event]:
     """Return the logs of simulated transactions as events."""
     disk = simulation.cluster._disk
-    folders = [f"/logs/{place}" for place in DATA]
+    folders = [f"/logs/{topic_partition}" for topic_partition in DATA]
     folders += [f"/logs/__transaction_state-{index}" for index in range(STATE_PARTITIONS)]
     return with_summary([event for folder in folders for event in folder_events(folder, {}, disk)])
 
@@ -269,15 +269,17 @@ def forgotten_marker(seed: int, *, lied: bool) -> tuple[list[Event], set[tuple[i
     forgotten: set[tuple[int, str]] = set()
     real = simulation.cluster.write_marker
 
-    def write_marker(marker: Any, place: Any) -> ErrorCode:
-        this = (marker.producer_id, str(place))
-        holds = simulation.cluster.data[place].log.has_ongoing_transaction(
+    def write_marker(marker: Any, topic_partition: Any) -> ErrorCode:
+        this = (marker.producer_id, str(topic_partition))
+        holds = simulation.cluster.data[topic_partition].log.has_ongoing_transaction(
             marker.producer_id, marker.producer_epoch
-        ) or simulation.cluster.data[place].log.has_ongoing_transaction(marker.producer_id, marker.producer_epoch - 1)
+        ) or simulation.cluster.data[topic_partition].log.has_ongoing_transaction(
+            marker.producer_id, marker.producer_epoch - 1
+        )
         if this in forgotten or (not forgotten and holds and simulation.clock.monotonic() > 1.5):
             forgotten.add(this)
             return ErrorCode.NONE if lied else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return real(marker, place)
+        return real(marker, topic_partition)
 
     simulation.cluster.write_marker = write_marker  # type: ignore[method-assign]
     with contextlib.suppress(AssertionError):

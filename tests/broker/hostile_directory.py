@@ -91,7 +91,9 @@ def stopped(clean: bool) -> Stopped:
             talk.create("late", 1)
     talk.runtime.partitions["plain", 1].log.advance_log_start(3)
     talk.world.clock.advance(120)
-    records = {TopicPartition(*name): read_records(each.log) for name, each in talk.runtime.partitions.items()}
+    records = {
+        TopicPartition(*name): read_records(partition.log) for name, partition in talk.runtime.partitions.items()
+    }
     if clean:
         close_cluster(talk.runtime)
     else:
@@ -278,17 +280,17 @@ def check_restart(before: Stopped, damaged: Damaged) -> str:
                 lines += _follow(world, str(error))
         else:
             raise AssertionError(f"the commands do not help: {lines[-1]}")
-        found = _read_all(runtime)
+        result = _read_all(runtime)
         world.clock.advance(400)
         close_cluster(runtime)
-        _check_records(before, damaged, found, lines)
+        _check_records(before, damaged, result, lines)
         if lines and outcome == "started":
             outcome = "reported"
     with logged() as lines:
         runtime = open_broker(world)
         again = _read_all(runtime)
         close_cluster(runtime)
-        for partition, records in found.items():
+        for partition, records in result.items():
             if partition.topic not in COMPACTED:
                 assert again.get(partition) == records, f"a second start changed {partition}"
     return outcome
@@ -326,15 +328,15 @@ def _follow(world: World, sentence: str) -> list[str]:
 
 
 def _read_all(runtime: BrokerRuntime) -> dict[TopicPartition, Records]:
-    found = {}
+    records = {}
     for name, partition in runtime.partitions.items():
-        found[TopicPartition(*name)] = read_records(partition.log)
-    return found
+        records[TopicPartition(*name)] = read_records(partition.log)
+    return records
 
 
-def _check_records(before: Stopped, damaged: Damaged, found: dict[TopicPartition, Records], lines: list[str]) -> None:
+def _check_records(before: Stopped, damaged: Damaged, after: dict[TopicPartition, Records], lines: list[str]) -> None:
     for partition, records in before.records.items():
-        now = found.get(partition, {})
+        now = after.get(partition, {})
         missing = [offset for offset, body in records.items() if now.get(offset) not in (body, b"")]
         if not missing:
             continue

@@ -72,7 +72,7 @@ def test_start_that_cuts_the_metadata_log_makes_no_strays() -> None:
     files = stopped(False).files
     path = f"{METADATA_FOLDER}{0:020d}.log"
     batches = list(iter_batches(files[path]))
-    creation = next(each for each in batches if b"late" in files[path][each.position : each.end])
+    creation = next(batch for batch in batches if b"late" in files[path][batch.position : batch.end])
     torn = {**files, path: files[path][: creation.position + 20]}
     lines, names = restart_lines(Damaged(torn))
     assert [name for name in names if name.endswith("-stray")] == []
@@ -91,7 +91,7 @@ def test_cut_of_a_log_that_is_loaded_on_first_use_is_reported() -> None:
 def test_recreated_topic_does_not_take_over_an_unclaimed_folder() -> None:
     files = stopped(False).files
     path = f"{METADATA_FOLDER}{0:020d}.log"
-    creation = next(each for each in iter_batches(files[path]) if b"late" in files[path][each.position : each.end])
+    creation = next(batch for batch in iter_batches(files[path]) if b"late" in files[path][batch.position : batch.end])
     world = make_world({**files, path: files[path][: creation.position + 20]})
     with logged() as lines:
         runtime = open_broker(world)

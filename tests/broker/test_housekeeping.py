@@ -60,13 +60,13 @@ def test_background_tasks_compact_delete_and_snapshot(tmp_path: Path) -> None:
         advance_until(cluster, lambda: snapshots(tmp_path) > 0, "no snapshot of the metadata was written")
 
         def checkpointed() -> bool:
-            return any("latest 0" in each.read_text() for each in tmp_path.rglob("cleaner-offset-checkpoint"))
+            return any("latest 0" in path.read_text() for path in tmp_path.rglob("cleaner-offset-checkpoint"))
 
         advance_until(cluster, checkpointed, "no checkpoint was written")
 
 
 def snapshots(path: Path) -> int:
-    return sum(1 for each in path.rglob("*.checkpoint") if each.name[0].isdigit() and int(each.name[:20]) > 0)
+    return sum(1 for name in path.rglob("*.checkpoint") if name.name[0].isdigit() and int(name.name[:20]) > 0)
 
 
 def test_failed_task_is_logged_and_runs_again(caplog: pytest.LogCaptureFixture) -> None:

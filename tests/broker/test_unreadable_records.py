@@ -35,7 +35,7 @@ from ottla.protocol.messages import k88_streams_group_heartbeat as k88
 from ottla.records.batch import iter_batches
 from ottla.records.builder import BatchBuilder
 from ottla.records.iterate import Record, iter_all_records
-from ottla.storage.check.record_removal import RecordPlace, remove_record
+from ottla.storage.check.record_removal import RecordLocation, remove_record
 from ottla.storage.check.repair import repair
 from ottla.storage.environment import StorageEnvironment
 from tests.conversations.local_talk import LocalTalk
@@ -157,8 +157,8 @@ class Node(LocalTalk):
 
     def commit(self, group: str) -> ErrorCode:
         """Commit offset 7 of news-0 without being a member."""
-        place = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-        topic = k08.OffsetCommitRequestTopic(name="news", partitions=[place])
+        offset_commit_request_partition = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+        topic = k08.OffsetCommitRequestTopic(name="news", partitions=[offset_commit_request_partition])
         request = k08.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
         answer = self.quietly(request, k08.OffsetCommitResponse, version=9)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
@@ -200,8 +200,8 @@ class Node(LocalTalk):
         )
 
     def read_share_state(self, group: str) -> ErrorCode:
-        place = k87.PartitionData(partition=0, leader_epoch=0)
-        topic = k87.ReadStateSummaryData(topic_id=self.topic_id, partitions=[place])
+        partition_data = k87.PartitionData(partition=0, leader_epoch=0)
+        topic = k87.ReadStateSummaryData(topic_id=self.topic_id, partitions=[partition_data])
         request = k87.ReadShareGroupStateSummaryRequest(group_id=group, topics=[topic])
         answer = self.quietly(request, k87.ReadShareGroupStateSummaryResponse)
         return ErrorCode(answer.results[0].partitions[0].error_code)
@@ -210,9 +210,11 @@ class Node(LocalTalk):
         """Write a record to an internal topic, as a client with the client id of Kafka's tools may."""
         batch = BatchBuilder()
         batch.append(key, value, timestamp=self.world.clock.now_ms())
-        place = k00.PartitionProduceData(index=partition, records=bytes(batch.build()))
+        partition_produce_data = k00.PartitionProduceData(index=partition, records=bytes(batch.build()))
         request = k00.ProduceRequest(
-            acks=-1, timeout_ms=1_000, topic_data=[k00.TopicProduceData(name=topic, partition_data=[place])]
+            acks=-1,
+            timeout_ms=1_000,
+            topic_data=[k00.TopicProduceData(name=topic, partition_data=[partition_produce_data])],
         )
         frame = encode_request(0, 9, 7, "__admin_client", request)
         answer = self._answer(self.ask_frame(frame), k00.ProduceResponse, 0, 9)
@@ -297,7 +299,7 @@ def drop_named_records(node: Node, caplog: pytest.LogCaptureFixture, topic: str,
         others = [
             (name, index) for name in TOPICS for index in range(PARTITIONS) if (name, index) != (topic, partition)
         ]
-        assert {place: node.answers(*place) for place in others} == dict.fromkeys(others, ErrorCode.NONE)
+        assert {other: node.answers(*other) for other in others} == dict.fromkeys(others, ErrorCode.NONE)
         loaded = node.is_loaded(topic, partition)
         if loaded:
             node.answers(topic, partition)
@@ -317,7 +319,7 @@ def drop_named_records(node: Node, caplog: pytest.LogCaptureFixture, topic: str,
         assert {(match[1], int(match[2])) for match in commands} == {(topic, partition)}
         env = StorageEnvironment(node.world.disk, node.world.clock, node.world.random)
         for match in commands:
-            remove_record(env, "/data", RecordPlace.parse(f"{match[1]}-{match[2]}@{match[3]}"))
+            remove_record(env, "/data", RecordLocation.parse(f"{match[1]}-{match[2]}@{match[3]}"))
         repair(env, "/data")
         env.files.close()
     raise AssertionError(errors)

@@ -88,8 +88,8 @@ def test_consume_combines_filters(cluster: Cluster) -> None:
     lines = "".join(f'k{number % 3}:{{"n": {number}}}\n' for number in range(30))
     assert run(cluster.bootstrap, "produce", "filtered", "-K", ":", stdin=lines).code == 0
     both = ("--key", "k1", "--filter", "value.n > 20")
-    found = run(cluster.bootstrap, "consume", "filtered", "-e", *both).out.splitlines()
-    assert sorted(json.loads(line)["n"] for line in found) == [22, 25, 28]
+    result = run(cluster.bootstrap, "consume", "filtered", "-e", *both).out.splitlines()
+    assert sorted(json.loads(line)["n"] for line in result) == [22, 25, 28]
     assert len(run(cluster.bootstrap, "consume", "filtered", "-e", "--grep", '"n": 1[0-9]').out.splitlines()) == 10
     assert len(run(cluster.bootstrap, "consume", "filtered", "-n", 2, "--key", "k0").out.splitlines()) == 2
     assert run(cluster.bootstrap, "consume", "filtered", "-e", "--filter", "n > 1").code == 2

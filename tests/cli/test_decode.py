@@ -118,10 +118,10 @@ def test_frame_shorter_than_its_size_is_an_error() -> None:
 @pytest.mark.parametrize("cut", range(1, 39))
 def test_request_truncated_anywhere_is_decoded_up_to_the_cut(cut: int) -> None:
     code, output = run("--json", stdin=bytes.fromhex(REQUEST)[:cut].hex())
-    found = json.loads(output)
+    parsed = json.loads(output)
     assert code == 1
-    assert found["error"]["position"] <= cut
-    assert found["error"]["expected"].startswith("expected")
+    assert parsed["error"]["position"] <= cut
+    assert parsed["error"]["expected"].startswith("expected")
 
 
 def test_unknown_api_and_unknown_version_have_different_errors() -> None:
@@ -135,15 +135,15 @@ def test_unknown_api_and_unknown_version_have_different_errors() -> None:
 
 def test_json_tree_has_positions() -> None:
     code, output = run("--json", stdin=REQUEST)
-    found = json.loads(output)
+    parsed = json.loads(output)
     assert code == 0
-    assert (found["name"], found["kind"], found["api_key"], found["version"]) == (
+    assert (parsed["name"], parsed["kind"], parsed["api_key"], parsed["version"]) == (
         "ApiVersionsRequest v4",
         "request",
         18,
         4,
     )
-    header = found["tree"][1]
+    header = parsed["tree"][1]
     assert header["name"] == "RequestHeader"
     assert header["fields"][2] == {
         "name": "correlation_id",
@@ -152,7 +152,7 @@ def test_json_tree_has_positions() -> None:
         "type": "int32",
         "value": 636338350,
     }
-    assert found["error"] is None
+    assert parsed["error"] is None
 
 
 HEXDUMP_C = """\

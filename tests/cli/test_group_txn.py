@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ottla.testing import Cluster
 
 
-def fill(cluster: Cluster, topic: str, partitions: int = 2, each: int = 10) -> None:
+def fill(cluster: Cluster, topic: str, partitions: int = 2, per_partition: int = 10) -> None:
     cluster.create_topic(topic, partitions)
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    for number in range(partitions * each):
+    for number in range(partitions * per_partition):
         producer.produce(topic, b"%d" % number, partition=number % partitions, timestamp=1700000000000 + number)
     producer.flush(60)
 
@@ -58,7 +58,7 @@ def test_group_with_members_is_described_and_not_changed(cluster: Cluster, proto
     assert group not in run(where, "group", "list", "--state", "empty").out
     described = run(where, "group", "describe", group, "--json").rows[0]
     assert (described["type"], described["state"], described["lag"]) == (protocol, "Stable", 6)
-    assert [each["client_id"] for each in described["members"]] == ["reader"]
+    assert [member["client_id"] for member in described["members"]] == ["reader"]
     assert described["members"][0]["assigned"] == [[topic, 0], [topic, 1]]
     assert [(row["offset"], row["end"], row["lag"]) for row in described["partitions"]] == [(4, 10, 6), (10, 10, 0)]
     assert "reader" in run(where, "group", "describe", group).out
@@ -115,9 +115,9 @@ def test_offsets_are_reset_only_with_execute(cluster: Cluster) -> None:
 
 
 def test_unknown_group_state_is_refused(cluster: Cluster) -> None:
-    asked = run(cluster.bootstrap, "group", "list", "--state", "bogus")
-    assert asked.code == 2
-    assert "--state bogus: use one of Empty, " in asked.err
+    completed = run(cluster.bootstrap, "group", "list", "--state", "bogus")
+    assert completed.code == 2
+    assert "--state bogus: use one of Empty, " in completed.err
     assert run(cluster.bootstrap, "group", "list", "--state", "stable").code == 0
 
 

@@ -35,20 +35,20 @@ def json_lines(*words: str | Path) -> list[dict[str, Any]]:
 
 def kafka_dump(name: str) -> dict[str, list[str]]:
     """Return the output of Kafka's DumpLogSegments by file, with the lines of a multi-line value joined."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for line in gzip.decompress((KAFKA / "dumps" / name).read_bytes()).decode().split("\n"):
         if line.startswith("Dumping "):
-            found[line.removeprefix("Dumping ")] = []
+            result[line.removeprefix("Dumping ")] = []
         elif line.startswith(("baseOffset:", "| offset:")):
-            found[next(reversed(found))].append(line)
-    return found
+            result[next(reversed(result))].append(line)
+    return result
 
 
 def normal(value: Any) -> Any:
     """Return names in lower case without separators: Kafka prints camel case."""
     if isinstance(value, dict):
-        return {name.replace("_", "").lower(): normal(each) for name, each in value.items()}
-    return [normal(each) for each in value] if isinstance(value, list) else value
+        return {name.replace("_", "").lower(): normal(entry) for name, entry in value.items()}
+    return [normal(element) for element in value] if isinstance(value, list) else value
 
 
 def assert_says(ours: Any, theirs: Any, where: str) -> None:
@@ -330,13 +330,13 @@ def test_repair_refuses_a_directory_in_use(tmp_path: Path) -> None:
     shutil.copytree(DATA, root)
     lock = RealDisk().lock(str(root / ".lock"))
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "ottla", "log", "repair", str(root), "--truncate"], capture_output=True, text=True
         )
     finally:
         lock.release()
-    assert found.returncode == 1
-    assert "in use by process" in found.stderr
+    assert completed.returncode == 1
+    assert "in use by process" in completed.stderr
 
 
 @pytest.mark.parametrize(

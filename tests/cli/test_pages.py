@@ -23,11 +23,11 @@ COMMAND = re.compile(r'^\$ (?:echo "(?P<echo>[^"]*)" \| )?ottla (?P<words>.*?)(?
 
 def answer(command: str) -> str:
     """Return the output of a command of a page."""
-    found = COMMAND.match(command)
-    assert found is not None, command
-    result = CliRunner().invoke(build(list(COMMANDS)), found["words"].split(), input=(found["echo"] or "") + "\n")
+    match = COMMAND.match(command)
+    assert match is not None, command
+    result = CliRunner().invoke(build(list(COMMANDS)), match["words"].split(), input=(match["echo"] or "") + "\n")
     lines = result.output.replace(f"{FOLDER}/", "").splitlines()
-    return "\n".join(line.rstrip() for line in (lines[: int(found["head"])] if found["head"] else lines))
+    return "\n".join(line.rstrip() for line in (lines[: int(match["head"])] if match["head"] else lines))
 
 
 def filled(text: str) -> str:
@@ -35,7 +35,7 @@ def filled(text: str) -> str:
 
     def fill(block: re.Match[str]) -> str:
         commands = [line for line in block[1].splitlines() if line.startswith("$ ")]
-        return "```console\n" + "".join(f"{each}\n{answer(each)}\n" for each in commands) + "```"
+        return "```console\n" + "".join(f"{command}\n{answer(command)}\n" for command in commands) + "```"
 
     return BLOCK.sub(fill, text)
 

@@ -98,11 +98,11 @@ def test_lines_with_keys_and_headers_are_read_back(cluster: Cluster) -> None:
     assert by_key["k1"]["headers"] == [{"name": "a", "value": "1"}, {"name": "b", "value": None}]
     assert by_key[None]["value"] == "nokey"
     # librdkafka sends the key to the same partition.
-    found: list[int] = []
+    result: list[int] = []
     producer = Producer({"bootstrap.servers": where, "partitioner": "murmur2_random"})
-    producer.produce("lines", b"again", b"k1", on_delivery=lambda _, message: found.append(message.partition()))
+    producer.produce("lines", b"again", b"k1", on_delivery=lambda _, message: result.append(message.partition()))
     producer.flush(60)
-    assert found == [by_key["k1"]["partition"]]
+    assert result == [by_key["k1"]["partition"]]
 
 
 def test_json_output_produced_again_is_equal(cluster: Cluster) -> None:
@@ -249,7 +249,7 @@ def test_refused_record_is_an_error_with_the_reason(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{bad", "Expecting property name"),
         ("[1]", "not a JSON object"),
@@ -261,9 +261,9 @@ def test_refused_record_is_an_error_with_the_reason(cluster: Cluster) -> None:
         ('{"key_base64": 5}', "key_base64: "),
     ],
 )
-def test_malformed_json_record_is_refused(cluster: Cluster, line: str, said: str) -> None:
+def test_malformed_json_record_is_refused(cluster: Cluster, line: str, message: str) -> None:
     run(cluster.bootstrap, "topic", "create", "from-json", "--if-not-exists")
     refused = run(cluster.bootstrap, "produce", "from-json", "--from-json", stdin=line)
     assert (refused.code, refused.out) == (2, "")
     assert refused.err.startswith(f"ottla: record 1: {line[:10]}")
-    assert said in refused.err
+    assert message in refused.err

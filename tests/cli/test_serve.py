@@ -50,8 +50,8 @@ class Serving:
         ready, _, _ = select.select([process.stdout], [], [], SECONDS)
         line = process.stdout.readline() if ready else ""
         assert line, "it did not start: " + (process.stderr.read() if process.stderr and process.poll() else "")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        parsed: dict[str, Any] = json.loads(line)
+        return parsed
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -139,12 +139,12 @@ def test_signal_stops_the_broker_cleanly(serve: Serving, tmp_path: Path, how: si
 
 
 def test_one_node_per_port(serve: Serving, tmp_path: Path) -> None:
-    told = serve("-p", "0,0,0", "-d", str(tmp_path), "--seed-topic", "spread:6")
-    assert len(told["bootstrap"].split(",")) == 3
-    with Client(told["bootstrap"]) as client:
+    ready = serve("-p", "0,0,0", "-d", str(tmp_path), "--seed-topic", "spread:6")
+    assert len(ready["bootstrap"].split(",")) == 3
+    with Client(ready["bootstrap"]) as client:
         assert sorted(client.brokers) == [1, 2, 3]
-        assert {each.leader for each in client.topic("spread").partitions.values()} == {1, 2, 3}
-    assert sorted(each.name for each in tmp_path.iterdir() if each.is_dir()) == ["node-1", "node-2", "node-3"]
+        assert {partition.leader for partition in client.topic("spread").partitions.values()} == {1, 2, 3}
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["node-1", "node-2", "node-3"]
 
 
 def test_minimal_directory_is_served_from_server_properties(serve: Serving, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_minimal_directory_is_served_from_server_properties(serve: Serving, tmp_
             partition_id=0, topic_id=TOPIC_ID, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0
         ),
     ]
-    values = [Record(0, 1_700_000_000_000, None, encode_metadata_record(each, 0)) for each in records]
+    values = [Record(0, 1_700_000_000_000, None, encode_metadata_record(record, 0)) for record in records]
     (logs / "__cluster_metadata" / "00000000000000000000.log").write_bytes(build_batch(values))
     data = b"".join(
         build_batch([Record(0, 1_700_000_000_000, None, text)], offset)
@@ -186,9 +186,9 @@ def test_minimal_directory_is_served_from_server_properties(serve: Serving, tmp_
 
 def test_log_dirs_config_stores_on_disk(serve: Serving, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    told = serve("-p", "0", "-c", f"log.dirs={one},{two}", "--seed-topic", "kept:2")
-    assert told["data"] == f"{one}, {two}"
-    assert sorted(each.name for each in (*one.glob("kept-*"), *two.glob("kept-*"))) == ["kept-0", "kept-1"]
+    ready = serve("-p", "0", "-c", f"log.dirs={one},{two}", "--seed-topic", "kept:2")
+    assert ready["data"] == f"{one}, {two}"
+    assert sorted(name.name for name in (*one.glob("kept-*"), *two.glob("kept-*"))) == ["kept-0", "kept-1"]
 
 
 def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: Path) -> None:
@@ -200,11 +200,11 @@ def test_directory_without_meta_properties_is_served(serve: Serving, tmp_path: P
     (data / "meta.properties").unlink()
     for left in [*data.glob("*-checkpoint"), *data.glob("bootstrap.checkpoint"), *data.glob("*/*index")]:
         left.unlink()
-    told = serve(str(properties))
-    with Client(told["bootstrap"]) as client:
+    ready = serve(str(properties))
+    with Client(ready["bootstrap"]) as client:
         topics = client.topics()
         assert len(topics) > 3
-        assert {each.leader for topic in topics for each in topic.partitions.values()} == {1}
+        assert {partition.leader for topic in topics for partition in topic.partitions.values()} == {1}
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_invalid_seed_topic_exits_with_2(serve: Serving) -> None:
 
 
 def test_failed_start_exits_with_1(serve: Serving, tmp_path: Path) -> None:
-    told = serve("-p", "0", "-d", str(tmp_path))
-    port = told["bootstrap"].rpartition(":")[2]
+    ready = serve("-p", "0", "-d", str(tmp_path))
+    port = ready["bootstrap"].rpartition(":")[2]
     taken = serve.start("-p", port)
     _, err = taken.communicate(timeout=SECONDS)
     assert taken.returncode == 1
@@ -261,10 +261,10 @@ def test_failed_start_exits_with_1(serve: Serving, tmp_path: Path) -> None:
 def test_serve_imports_no_unneeded_module() -> None:
     """Unneeded imports cost start-up time and memory."""
     program = "import sys, ottla.cli\nottla.cli.load('serve')\nprint('\\n'.join(sys.modules))\n"
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ}
     )
-    loaded = set(found.stdout.split())
+    loaded = set(completed.stdout.split())
     heavy = {
         "pyspark", "pyarrow", "pandas", "numpy", "prometheus_client", "cryptography", "joserfc", "confluent_kafka",
         "http.server", "unittest", "ottla.spark", "ottla.client", "ottla.testing", "ottla.cli.options.connect",
@@ -280,7 +280,7 @@ def test_start_message_lists_every_listener(serve: Serving) -> None:
     configs = [f"listeners={listeners}", "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"]
     words = [word for text in [*configs, "inter.broker.listener.name=INSIDE"] for word in ("-c", text)]
     listed = serve(*words)["listeners"]
-    assert [(each["node"], each["listener"], each["protocol"]) for each in listed] == [
+    assert [(entry["node"], entry["listener"], entry["protocol"]) for entry in listed] == [
         (1, "INSIDE", "PLAINTEXT"),
         (1, "OUTSIDE", "PLAINTEXT"),
     ]
@@ -288,9 +288,9 @@ def test_start_message_lists_every_listener(serve: Serving) -> None:
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
     assert [line.split()[:2] for line in lines[1:]] == [["listener", "INSIDE"], ["listener", "OUTSIDE"]]
-    for each in listed:
-        with Client(each["address"]) as client:
-            assert client.brokers == {1: ("127.0.0.1", int(each["address"].rpartition(":")[2]))}
+    for entry in listed:
+        with Client(entry["address"]) as client:
+            assert client.brokers == {1: ("127.0.0.1", int(entry["address"].rpartition(":")[2]))}
 
 
 def test_racks_let_a_consumer_fetch_from_its_rack(serve: Serving) -> None:

@@ -28,17 +28,17 @@ OTTLA = [sys.executable, "-m", "ottla"]
 def tapping(target: str, *options: str) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the lines of its start message, and a list that has its output after it has ended."""
     command = [*OTTLA, "tap", "127.0.0.1:0", target, *options]
-    said: list[str] = []
+    lines: list[str] = []
     printed: list[str] = []
     with tempfile.TemporaryFile("w+") as out:  # a full pipe would block it
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         try:
-            while not said or " listens on " not in said[-1]:
+            while not lines or " listens on " not in lines[-1]:
                 line = process.stderr.readline()
-                assert line, said
-                said.append(line)
-            yield said, printed
+                assert line, lines
+                lines.append(line)
+            yield lines, printed
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=60)
@@ -47,10 +47,10 @@ def tapping(target: str, *options: str) -> Iterator[tuple[list[str], list[str]]]
             assert process.returncode == 0
 
 
-def address(said: list[str]) -> str:
-    found = re.search(r"listens on (\S+)", said[-1])
-    assert found is not None
-    return found[1]
+def address(lines: list[str]) -> str:
+    match = re.search(r"listens on (\S+)", lines[-1])
+    assert match is not None
+    return match[1]
 
 
 def produce(bootstrap: str, *values: str) -> None:
@@ -62,8 +62,8 @@ def produce(bootstrap: str, *values: str) -> None:
 def test_selected_frames_are_printed_and_captured(tmp_path: Path) -> None:
     path = tmp_path / "capture.jsonl"
     with Cluster(topics=["t"]) as cluster:
-        with tapping(cluster.bootstrap, "--api", "Produce", "--topic", "t", "-o", str(path)) as (said, printed):
-            produce(address(said), "hello")
+        with tapping(cluster.bootstrap, "--api", "Produce", "--topic", "t", "-o", str(path)) as (lines, printed):
+            produce(address(lines), "hello")
         text = "\n".join(printed)
         assert "ProduceRequest" in text
         assert "ProduceResponse" in text
@@ -77,15 +77,15 @@ def test_selected_frames_are_printed_and_captured(tmp_path: Path) -> None:
 
 def test_brief_output_and_control_api() -> None:
     with Cluster(topics=["t"]) as cluster:
-        with tapping(cluster.bootstrap, "--brief", "--client-id", "me", "--control", "0") as (said, printed):
-            found = re.search(r"http://\S+", said[0])
-            assert found is not None
-            url = found[0]
+        with tapping(cluster.bootstrap, "--brief", "--client-id", "me", "--control", "0") as (lines, printed):
+            match = re.search(r"http://\S+", lines[0])
+            assert match is not None
+            url = match[0]
             body = json.dumps({"api": "Produce", "action": "error", "error": "NOT_LEADER_OR_FOLLOWER"}).encode()
             headers = {"Content-Type": "application/json"}
             request = urllib.request.Request(f"{url}/rules", body, headers, method="POST")
             rule = json.load(urllib.request.urlopen(request, timeout=60))["rule"]
-            produce(address(said), "hello")
+            produce(address(lines), "hello")
             assert json.load(urllib.request.urlopen(f"{url}/rules/{rule}", timeout=60))["hits"] == 1
             paths = json.load(urllib.request.urlopen(f"{url}/openapi.json", timeout=60))["paths"]
             assert {path.split("/")[1] for path in paths} == {"rules", "requests"}
@@ -97,16 +97,16 @@ def test_brief_output_and_control_api() -> None:
 
 def test_frames_are_printed_as_json() -> None:
     with Cluster(topics=["t"]) as cluster:
-        with tapping(cluster.bootstrap, "--json", "--api", "Produce") as (said, printed):
-            produce(address(said), "hello")
+        with tapping(cluster.bootstrap, "--json", "--api", "Produce") as (lines, printed):
+            produce(address(lines), "hello")
         frames = [json.loads(line) for line in printed]
         assert [(frame["api"], frame["direction"]) for frame in frames] == [
             ("Produce", "request"),
             ("Produce", "response"),
         ]
         assert all(frame["client_id"] == "me" and frame["error"] is None and frame["tree"] for frame in frames)
-        with tapping(cluster.bootstrap, "--json", "--brief", "--api", "Produce") as (said, printed):
-            produce(address(said), "hello")
+        with tapping(cluster.bootstrap, "--json", "--brief", "--api", "Produce") as (lines, printed):
+            produce(address(lines), "hello")
         assert [sorted({"tree", "size"} & set(json.loads(line))) for line in printed] == [["size"], ["size"]]
 
 

@@ -26,8 +26,8 @@ def test_topic_is_created_described_grown_and_deleted(cluster: Cluster) -> None:
     described = run(where, "topic", "describe", "life", "--json").rows[0]
     assert described["id"] == created[0]["id"]
     assert described["configs"] == {"retention.ms": "1000"}
-    assert sorted({each["leader"] for each in described["partitions"]}) == [1, 2]
-    assert all((each["start"], each["end"]) == (0, 0) for each in described["partitions"])
+    assert sorted({partition["leader"] for partition in described["partitions"]}) == [1, 2]
+    assert all((partition["start"], partition["end"]) == (0, 0) for partition in described["partitions"])
     assert run(where, "topic", "add-partitions", "life", 5).out == "life has 5 partitions\n"
     assert "5 partitions" in run(where, "topic", "describe", "life").out
     assert run(where, "topic", "delete", "--yes", "life", "--json").rows == [{"topic": "life", "deleted": True}]
@@ -111,8 +111,8 @@ def test_configs_are_described_and_altered_atomically(cluster: Cluster) -> None:
 
 
 def test_unknown_config_exits_with_4(cluster: Cluster) -> None:
-    asked = run(cluster.bootstrap, "config", "describe", "broker", 1, "num.partitions", "num.partition")
-    assert (asked.code, asked.out, asked.err) == (4, "", "ottla: broker 1 has no config num.partition\n")
+    completed = run(cluster.bootstrap, "config", "describe", "broker", 1, "num.partitions", "num.partition")
+    assert (completed.code, completed.out, completed.err) == (4, "", "ottla: broker 1 has no config num.partition\n")
 
 
 def test_configs_of_brokers_groups_and_loggers(cluster: Cluster) -> None:
@@ -133,13 +133,13 @@ def test_configs_of_brokers_groups_and_loggers(cluster: Cluster) -> None:
 def test_cluster_is_described(cluster: Cluster) -> None:
     where = cluster.bootstrap
     described = run(where, "cluster", "describe", "--json").rows[0]
-    assert [each["node"] for each in described["brokers"]] == [1, 2]
+    assert [broker["node"] for broker in described["brokers"]] == [1, 2]
     assert f"cluster {described['cluster_id']}: 2 brokers" in run(where, "cluster", "describe").out
     apis = {row["api"]: row for row in run(where, "cluster", "apis", "--node", 2, "--json").rows}
     assert (apis["Fetch"]["min"], apis["Fetch"]["max"]) == (4, 18)
     assert {row["feature"] for row in run(where, "cluster", "features", "--json").rows} > {"metadata.version"}
     quorum = run(where, "cluster", "quorum", "--json").rows[0]
-    assert [(each["node"], each["role"]) for each in quorum["replicas"]] == [(1, "leader"), (2, "observer")]
+    assert [(replica["node"], replica["role"]) for replica in quorum["replicas"]] == [(1, "leader"), (2, "observer")]
     assert [row["node"] for row in run(where, "cluster", "log-dirs", "--json").rows] == [1, 2]
     for command in ("apis", "features", "quorum", "log-dirs"):
         assert run(where, "cluster", command).code == 0

@@ -195,7 +195,7 @@ def test_requests_are_routed_to_leaders(client: Client, cluster: Cluster) -> Non
     cluster.create_topic("routed", 6)
     assert {client.leader("routed", index) for index in range(6)} == {1, 2, 3}
     sent = send_batches(client, "routed", {index: batch(b"%d" % index) for index in range(6)})
-    assert {index: each.base_offset for index, each in sent.items()} == dict.fromkeys(range(6), 0)
+    assert {index: value.base_offset for index, value in sent.items()} == dict.fromkeys(range(6), 0)
     fetched = client.fetch("routed", dict.fromkeys(range(6), 0))
     assert all(len(fetched[index].records) > 60 for index in range(6))
     assert client.list_offsets("routed", range(6), LATEST) == dict.fromkeys(range(6), (1, -1))
@@ -238,9 +238,9 @@ def test_records_are_read_from_any_offset(client: Client, cluster: Cluster, code
         values = [b"%d" % number for number in range(start, start + 10)]
         send_batches(client, topic, {0: batch(*values, codec=codec), 1: batch(*values, codec=codec)})
     known = bounds(client, topic, [0, 1])
-    assert [(each.start, each.end) for each in known.values()] == [(0, 20), (0, 20)]
+    assert [(entry.start, entry.end) for entry in known.values()] == [(0, 20), (0, 20)]
     read = list(RecordReader(client, topic, {0: 15, 1: 3}, until={0: 20, 1: 5}))
-    assert [(each.partition, each.record.value) for each in sorted(read, key=lambda each: each.partition)] == [
+    assert [(entry.partition, entry.record.value) for entry in sorted(read, key=lambda entry: entry.partition)] == [
         *((0, b"%d" % number) for number in range(15, 20)),
         (1, b"3"),
         (1, b"4"),
@@ -256,7 +256,7 @@ def test_reader_waits_for_its_end_offset(client: Client, cluster: Cluster) -> No
     assert [next(reader).record.value for _ in range(2)] == [b"0", b"1"]
     with Client(cluster.bootstrap) as other:
         send_batches(other, "grows", {0: batch(b"2", b"3")})
-    assert [each.record.value for each in reader] == [b"2"]
+    assert [entry.record.value for entry in reader] == [b"2"]
 
 
 # Administration.
@@ -283,14 +283,14 @@ def test_topics_are_created_changed_and_deleted(client: Client) -> None:
     assert refused.value.code == ErrorCode.INVALID_TOPIC_EXCEPTION
     by_hand = create_topic(client, "by-hand", assignment={0: [3, 1], 1: [2, 3]})
     assert by_hand.num_partitions == 2
-    assert [each.replicas for each in client.topics(["by-hand"])[0].partitions.values()] == [(3, 1), (2, 3)]
+    assert [partition.replicas for partition in client.topics(["by-hand"])[0].partitions.values()] == [(3, 1), (2, 3)]
 
 
 def test_group_offsets_are_committed_read_and_deleted(client: Client, cluster: Cluster) -> None:
     cluster.create_topic("grouped", 2)
     commit(client, "admins", {("grouped", 0): 0, ("grouped", 1): 0})
     assert committed(client, "admins") == {("grouped", 0): 0, ("grouped", 1): 0}
-    assert "admins" in {each.group for each in list_groups(client)}
+    assert "admins" in {group.group for group in list_groups(client)}
     assert describe_group(client, "admins").state == "Empty"
     delete_group(client, "admins")
     with pytest.raises(KafkaError) as gone:
@@ -306,11 +306,11 @@ def test_transactions_are_listed(client: Client, cluster: Cluster) -> None:
     producer.initialize()
     producer.send("ledger", value=b"x", key=None, partition=0)
     producer.flush()
-    assert {each.transactional_id: each.transaction_state for _, each in list_transactions(client)}[
-        "books"
-    ] == "Ongoing"
+    assert {
+        transaction.transactional_id: transaction.transaction_state for _, transaction in list_transactions(client)
+    }["books"] == "Ongoing"
     coordinator, state = describe_transaction(client, "books")
     assert coordinator == client.coordinator("books", TRANSACTION)
-    assert [each.topic for each in state.topics] == ["ledger"]
+    assert [topic.topic for topic in state.topics] == ["ledger"]
     assert describe_producers(client, "ledger", [0])[0][0].current_txn_start_offset == 0
     producer.abort()

@@ -46,7 +46,7 @@ def read(cluster: Cluster, topic: str, *, committed: bool, partitions: int) -> l
     )
     markers_written(cluster.bootstrap)
     consumer.subscribe([topic])
-    found: list[tuple[bytes | None, bytes | None]] = []
+    result: list[tuple[bytes | None, bytes | None]] = []
     ended: set[int | None] = set()
     while len(ended) < partitions:
         message = consumer.poll(60)
@@ -56,9 +56,9 @@ def read(cluster: Cluster, topic: str, *, committed: bool, partitions: int) -> l
             assert error.name() == "_PARTITION_EOF", error
             ended.add(message.partition())
         else:
-            found.append((message.key(), message.value()))
+            result.append((message.key(), message.value()))
     consumer.close()
-    return found
+    return result
 
 
 @given(key=st.binary(max_size=40))

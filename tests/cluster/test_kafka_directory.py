@@ -67,8 +67,8 @@ def running_records() -> list[Message | UnknownRecord]:
 
 def last_shutdown(records: list[tuple[int, Message | UnknownRecord]]) -> int:
     return max(
-        place
-        for place, (_, record) in enumerate(records)
+        position
+        for position, (_, record) in enumerate(records)
         if isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown
     )
 
@@ -238,8 +238,8 @@ def test_format_writes_kafka_files(name: str) -> None:
     kafkas = KAFKA / name
     meta = read_meta_properties(on_disk(name).env.disk, "/data")
     assert meta is not None
-    given = decode_snapshot((kafkas / "bootstrap.checkpoint").read_bytes()).records
-    bootstrap = [record for record in given if not isinstance(record, UnknownRecord)]
+    records = decode_snapshot((kafkas / "bootstrap.checkpoint").read_bytes()).records
+    bootstrap = [record for record in records if not isinstance(record, UnknownRecord)]
     features = [record for record in bootstrap if isinstance(record, FeatureLevelRecord)]
     assert features == bootstrap_records()
     now, voters = 1_700_000_000_000, ()
@@ -313,13 +313,15 @@ def test_clean_shutdown_writes_kafka_records(running: ClusterImage) -> None:
 
 def test_restart_writes_kafka_records() -> None:
     records = log_records("data")
-    registrations = [place for place, (_, record) in enumerate(records) if isinstance(record, RegisterBrokerRecord)]
+    registrations = [
+        position for position, (_, record) in enumerate(records) if isinstance(record, RegisterBrokerRecord)
+    ]
     assert len(registrations) > 1, "the captured node was restarted"
-    place = registrations[-1]
+    position = registrations[-1]
     image = ClusterImage()
-    for _, record in records[:place]:
+    for _, record in records[:position]:
         image.replay(record)
-    offset, kafkas = records[place]
+    offset, kafkas = records[position]
     assert isinstance(kafkas, RegisterBrokerRecord)
     epoch, ours = register_broker(
         image,
@@ -344,7 +346,7 @@ def test_restart_writes_kafka_records() -> None:
     assert registration == kafkas
     image.replay(registration)
     unfenced = unfence_broker(image, 1, layers=layers(image))
-    after = list(without_noops(records[place + 1 :]))[: len(unfenced)]
+    after = list(without_noops(records[position + 1 :]))[: len(unfenced)]
     assert in_any_order(unfenced) == in_any_order(after)
 
 

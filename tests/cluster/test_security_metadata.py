@@ -46,7 +46,7 @@ def image() -> ClusterImage:
 
 
 def acl(**changed: object) -> AclCreation:
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "resource_type": 2,
         "resource_name": "t",
         "resource_pattern_type": 3,
@@ -56,11 +56,11 @@ def acl(**changed: object) -> AclCreation:
         "permission_type": 3,
         **changed,
     }
-    return AclCreation(**given)
+    return AclCreation(**fields)
 
 
 def acl_filter(**changed: object) -> DeleteAclsFilter:
-    given: dict[str, object] = {
+    fields: dict[str, object] = {
         "resource_type_filter": 1,
         "resource_name_filter": None,
         "pattern_type_filter": 1,
@@ -70,7 +70,7 @@ def acl_filter(**changed: object) -> DeleteAclsFilter:
         "permission_type": 1,
         **changed,
     }
-    return DeleteAclsFilter(**given)
+    return DeleteAclsFilter(**fields)
 
 
 def test_existing_acl_writes_nothing(image: ClusterImage) -> None:
@@ -243,7 +243,7 @@ def test_invalid_credential_changes_are_refused(
 RULES = TokenRules("key", 1000, 100)
 
 
-def token(image: ClusterImage, **given: object) -> bytes:
+def token(image: ClusterImage, **fields: object) -> bytes:
     arguments: dict[str, object] = {
         "requester": "User:r",
         "owner": None,
@@ -251,7 +251,7 @@ def token(image: ClusterImage, **given: object) -> bytes:
         "max_lifetime_ms": -1,
         "now_ms": 0,
         "random": SeededRandom(1),
-        **given,
+        **fields,
     }
     made, records = create_token(image, RULES, **arguments)  # type: ignore[arg-type]
     image.replay_all(records)

@@ -139,19 +139,19 @@ class Conversation:
 
         def gone() -> bool:
             known = self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics
-            return all(each.name != topic for each in known)
+            return all(entry.name != topic for entry in known)
 
         self.talk.wait_until(gone, f"{topic} is still there")
 
     def tree(self, value: Any, version: int, name: str = "") -> Any:
         """A message as a tree of what can be compared."""
         if isinstance(value, Struct):
-            fields = [each for each in value.__schema__.fields if version in each.versions]
-            tree = {each.name: self.tree(getattr(value, each.name), version, each.name) for each in fields}
+            fields = [field for field in value.__schema__.fields if version in field.versions]
+            tree = {field.name: self.tree(getattr(value, field.name), version, field.name) for field in fields}
             tree.pop("throttle_time_ms", None)
             return tree
         if isinstance(value, list):
-            listed = [self.tree(each, version, name) for each in value]
+            listed = [self.tree(element, version, name) for element in value]
             return sorted(listed, key=str) if name in self.unordered else listed
         if name.endswith("error_code"):
             return ErrorCode(value).name
@@ -172,11 +172,11 @@ def escaped(data: bytes) -> str:
 def codes(value: Any) -> list[int]:
     """All error codes in an answer."""
     if isinstance(value, list):
-        return [code for each in value for code in codes(each)]
+        return [code for element in value for code in codes(element)]
     if not isinstance(value, Struct):
         return []
-    found = []
+    result = []
     for field in value.__schema__.fields:
         inner = getattr(value, field.name)
-        found += [inner] if field.name.endswith("error_code") else codes(inner)
-    return found
+        result += [inner] if field.name.endswith("error_code") else codes(inner)
+    return result

@@ -115,7 +115,9 @@ class Talk:
         self._sessions: dict[int, int] = {}
         self._settled = 0
         answer = cast("ApiVersionsResponse", self.wire.ask(ApiVersionsRequest(), 0))
-        self.versions = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
+        self.versions = {
+            api_key.api_key: range(api_key.min_version, api_key.max_version + 1) for api_key in answer.api_keys
+        }
 
     # What scripts say.
 
@@ -144,7 +146,7 @@ class Talk:
             self._note(label, CLOSED)
             return response()
         if isinstance(answer, CreateTopicsResponse):
-            self._names.update({each.topic_id: each.name for each in answer.topics if each.error_code == 0})
+            self._names.update({topic.topic_id: topic.name for topic in answer.topics if topic.error_code == 0})
         self._note(label, _sorted(_reworded(self._tree(answer, version), own_words), unordered))
         return cast("R", answer)
 
@@ -228,7 +230,7 @@ class Talk:
 
         def gone() -> bool:
             topics = self.quietly(MetadataRequest(topics=None), MetadataResponse).topics
-            named = [DeleteTopicState(name=each.name) for each in topics if not each.is_internal]
+            named = [DeleteTopicState(name=topic.name) for topic in topics if not topic.is_internal]
             if named:  # again if need be: a Kafka with too much to do gives up after a while
                 self.quietly(DeleteTopicsRequest(topics=named, timeout_ms=SETTLE_MS), DeleteTopicsResponse)
             return not named
@@ -269,17 +271,17 @@ class Talk:
             self._wire = None
 
     def _led(self, name: str, partitions: int) -> bool:
-        found = self.quietly(
+        topic = self.quietly(
             MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False), MetadataResponse
         ).topics[0]
-        if found.error_code or len(found.partitions) != partitions or any(p.error_code for p in found.partitions):
+        if topic.error_code or len(topic.partitions) != partitions or any(p.error_code for p in topic.partitions):
             return False
-        wanted = [ListOffsetsPartition(partition_index=index, timestamp=-2) for index in range(partitions)]
+        expected = [ListOffsetsPartition(partition_index=index, timestamp=-2) for index in range(partitions)]
         answer = self.quietly(
-            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=wanted)]),
+            ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=expected)]),
             ListOffsetsResponse,
         )
-        return all(each.error_code == ErrorCode.NONE for each in answer.topics[0].partitions)
+        return all(partition.error_code == ErrorCode.NONE for partition in answer.topics[0].partitions)
 
     def _note(self, label: str, answer: object) -> None:
         assert label not in self.transcript, f"two answers under {label!r}"
@@ -287,11 +289,11 @@ class Talk:
 
     def _tree(self, value: Any, version: int, name: str = "") -> Any:
         if isinstance(value, Struct):
-            fields = [each for each in value.__schema__.fields if version in each.versions]
-            tree = {each.name: self._tree(getattr(value, each.name), version, each.name) for each in fields}
-            return {key: each for key, each in tree.items() if key not in _LEFT_OUT}
+            fields = [field for field in value.__schema__.fields if version in field.versions]
+            tree = {field.name: self._tree(getattr(value, field.name), version, field.name) for field in fields}
+            return {key: value for key, value in tree.items() if key not in _LEFT_OUT}
         if isinstance(value, list):
-            return [self._tree(each, version, name) for each in value]
+            return [self._tree(element, version, name) for element in value]
         if isinstance(value, Uuid):
             return self._id(value)
         if isinstance(value, bytes | bytearray | memoryview):
@@ -340,25 +342,25 @@ _HIDDEN = frozenset(
 
 def differences(kafka: Transcript, ottla: Transcript, who: tuple[str, str] = ("Kafka", "ottla")) -> dict[str, str]:
     """What the two answered differently, by label, told for people."""
-    found = {}
+    differences = {}
     for label in dict.fromkeys([*kafka, *ottla]):
         lines = list(_compare(kafka.get(label, "nothing of it"), ottla.get(label, "nothing of it"), "", who))
         if lines:
-            found[label] = "\n".join(lines)
-    return found
+            differences[label] = "\n".join(lines)
+    return differences
 
 
 def assert_alike(
     kafka: Transcript, ottla: Transcript, about: str = "", *, who: tuple[str, str] = ("Kafka", "ottla")
 ) -> None:
     """Both answered alike; if not, say where they first did not, and then where else."""
-    found = differences(kafka, ottla, who)
-    if found:
-        first = next(iter(found))
+    result = differences(kafka, ottla, who)
+    if result:
+        first = next(iter(result))
         labels = list(dict.fromkeys([*kafka, *ottla]))
         before = labels[labels.index(first) - 1] if first != labels[0] else "nothing"
-        told = "\n".join(f"{label}\n  {what}" for label, what in found.items())
-        raise AssertionError(f"{about}{len(found)} of {len(labels)} differ, first behind {before!r}:\n{told}")
+        heartbeat = "\n".join(f"{label}\n  {what}" for label, what in result.items())
+        raise AssertionError(f"{about}{len(result)} of {len(labels)} differ, first behind {before!r}:\n{heartbeat}")
 
 
 def _compare(kafka: Any, ottla: Any, path: str, who: tuple[str, str]) -> Iterable[str]:
@@ -378,13 +380,13 @@ def _compare(kafka: Any, ottla: Any, path: str, who: tuple[str, str]) -> Iterabl
 def _reworded(tree: Any, own_words: tuple[str, ...]) -> Any:
     if isinstance(tree, dict):
         return {
-            key: "<words>" if key in own_words and each else _reworded(each, own_words) for key, each in tree.items()
+            key: "<words>" if key in own_words and value else _reworded(value, own_words) for key, value in tree.items()
         }
-    return [_reworded(each, own_words) for each in tree] if isinstance(tree, list) else tree
+    return [_reworded(element, own_words) for element in tree] if isinstance(tree, list) else tree
 
 
 def _sorted(tree: Any, unordered: tuple[str, ...]) -> Any:
     if isinstance(tree, dict):
-        tree = {key: _sorted(each, unordered) for key, each in tree.items()}
-        return {key: sorted(each, key=str) if key in unordered and each else each for key, each in tree.items()}
-    return [_sorted(each, unordered) for each in tree] if isinstance(tree, list) else tree
+        tree = {key: _sorted(value, unordered) for key, value in tree.items()}
+        return {key: sorted(value, key=str) if key in unordered and value else value for key, value in tree.items()}
+    return [_sorted(element, unordered) for element in tree] if isinstance(tree, list) else tree

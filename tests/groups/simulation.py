@@ -570,11 +570,11 @@ class Simulation:
                 return False
         topics = self.world.topics.topics
         if isinstance(group, ConsumerGroup):
-            wanted = {name for client in living for name in client.topics if name in topics}
+            expected = {name for client in living for name in client.topics if name in topics}
         else:
-            wanted = set(topics)
-        everything = {(name, index) for name in wanted for index in range(topics[name].partition_count)}
-        held = [each for client in living for each in client.holds]
+            expected = set(topics)
+        everything = {(name, index) for name in expected for index in range(topics[name].partition_count)}
+        held = [partition for client in living for partition in client.holds]
         if isinstance(group, ClassicGroup):
             # A classic leader does not notice new partitions.
             return len(held) == len(set(held))
@@ -598,7 +598,10 @@ def _by_topic(world: World, holds: Held) -> dict[str, set[int]]:
 def _named(world: World, topics: Any) -> Held:
     names = {topic.id: topic.name for topic in world.topics.topics.values()}
     return {
-        (names[each.topic_id], partition) for each in topics if each.topic_id in names for partition in each.partitions
+        (names[topic.topic_id], partition)
+        for topic in topics
+        if topic.topic_id in names
+        for partition in topic.partitions
     }
 
 

@@ -77,7 +77,7 @@ def state(pieces: list[bytes]) -> dict[str, Any]:
 def step_by_step(pieces: list[bytes]) -> dict[str, Any]:
     """Return the state with nothing skipped: a batch of another producer follows each batch."""
     nobody = marker(99, 0, committed=True)
-    return state([piece for each in pieces for piece in (each, nobody)])
+    return state([piece for entry in pieces for piece in (entry, nobody)])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -95,6 +95,6 @@ def test_replaced_commit_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("ottla.groups.loading.decode_record", counting)
     commits = [records.offset_commit("g", "t", 0, OffsetAndMetadata(offset, 0, "", 1000)) for offset in range(100)]
-    batches = state([batch(each, offset, None) for offset, each in enumerate(commits)])
+    batches = state([batch(commit, offset, None) for offset, commit in enumerate(commits)])
     assert batches["committed"]["g"]["t"][0].offset == 99
     assert len(decoded) == 1

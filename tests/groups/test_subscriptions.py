@@ -41,9 +41,9 @@ def test_expression_that_re2_rejects_is_invalid(regex: str) -> None:
 
 def test_invalid_loaded_expression_matches_nothing() -> None:
     topics = MemoryTopics({"topic": TOPIC}, version=9)
-    found = resolve_regexes(["a(", "top.*"], topics, RequestContext(1), 5)
-    assert found["a("].topics == frozenset()
-    assert found["top.*"] == (frozenset({"topic"}), 9, 5)
+    result = resolve_regexes(["a(", "top.*"], topics, RequestContext(1), 5)
+    assert result["a("].topics == frozenset()
+    assert result["top.*"] == (frozenset({"topic"}), 9, 5)
 
 
 def test_hostile_expression_takes_linear_time() -> None:

@@ -59,9 +59,9 @@ def commit(talk: TransactionTalk, group: str, offset: int) -> None:
 
 
 def offsets(talk: TransactionTalk, group: str) -> set[int]:
-    wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
-    answer = talk.talk.quietly(k09.OffsetFetchRequest(groups=[wanted]), k09.OffsetFetchResponse, version=9)
-    return {each.committed_offset for topic in answer.groups[0].topics for each in topic.partitions}
+    expected = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+    answer = talk.talk.quietly(k09.OffsetFetchRequest(groups=[expected]), k09.OffsetFetchResponse, version=9)
+    return {partition.committed_offset for topic in answer.groups[0].topics for partition in topic.partitions}
 
 
 def test_committed_offsets_survive_compaction(talk: TransactionTalk) -> None:
@@ -84,7 +84,7 @@ def test_transactions_survive_compaction(talk: TransactionTalk) -> None:
             talk.init(BUSY, wait=False)
     talk.talk.wait_until(lambda: compacted(talk, "__transaction_state-0"), "the transactions are not compacted")
     before = states(talk)
-    assert [each.transaction_state for each in before] == ["Ongoing", "Empty"]
+    assert [entry.transaction_state for entry in before] == ["Ongoing", "Empty"]
     talk.talk.restart()
     talk.find_coordinators()
     assert states(talk) == before
@@ -140,11 +140,11 @@ def test_coordinators_compress_records_with_configured_codec(codec: CompressionT
     # The compressed records are loaded.
     local.restart()
     assert offsets(talk, "readers") == {7}
-    wanted = k90.DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=None)
-    found = talk.patiently(
+    expected = k90.DescribeShareGroupOffsetsRequestGroup(group_id="sharers", topics=None)
+    response = talk.patiently(
         lambda: local.quietly(
-            k90.DescribeShareGroupOffsetsRequest(groups=[wanted]), k90.DescribeShareGroupOffsetsResponse
+            k90.DescribeShareGroupOffsetsRequest(groups=[expected]), k90.DescribeShareGroupOffsetsResponse
         )
     )
-    assert found.groups[0].topics[0].partitions[0].start_offset == 5
+    assert response.groups[0].topics[0].partitions[0].start_offset == 5
     local.close()

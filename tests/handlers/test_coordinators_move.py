@@ -136,8 +136,8 @@ def test_waiting_sync_gets_not_coordinator(cluster: Cluster) -> None:
     second = received(two, k11.JoinGroupResponse, number).member_id
     number = two.send(sync("g", second, 2), VERSION)
     cluster.move_coordinator("g", cluster.coordinator("g") % 3 + 1)
-    told = received(two, k14.SyncGroupResponse, number)
-    assert told.error_code == ErrorCode.NOT_COORDINATOR
+    notified = received(two, k14.SyncGroupResponse, number)
+    assert notified.error_code == ErrorCode.NOT_COORDINATOR
     # What was never assigned was never written: the group is as it was before, and the second member unknown.
     three = coordinators.wire("g")
     for member, generation, code in (

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def pages() -> dict[str, Callable[[], str]]:
     """What each page would be today."""
-    found: dict[str, Callable[[], str]] = runpy.run_path(str(ROOT / "tools" / "generate_api_docs.py"))["PAGES"]
-    return found
+    pages: dict[str, Callable[[], str]] = runpy.run_path(str(ROOT / "tools" / "generate_api_docs.py"))["PAGES"]
+    return pages
 
 
 @pytest.mark.parametrize("name", ["apis.md", "metrics.md", "cli.md"])

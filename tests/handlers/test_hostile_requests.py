@@ -91,14 +91,14 @@ class Hostile:
     def learn(self, answer: Message) -> None:
         """Use ids that were given."""
         for known, name in ((self.members, "member_id"), (self.producers, "producer_id")):
-            given = getattr(answer, name, None)
-            if given not in (None, "", -1):
-                known.append(given)
+            provided = getattr(answer, name, None)
+            if provided not in (None, "", -1):
+                known.append(provided)
                 del known[4:-6]
 
     def _struct(self, kind: type[Struct], version: int) -> Struct:
-        fields = [each for each in kind.__schema__.fields if version in each.versions]
-        return kind(**{each.name: self._value(each, version) for each in fields})
+        fields = [field for field in kind.__schema__.fields if version in field.versions]
+        return kind(**{field.name: self._value(field, version) for field in fields})
 
     def _value(self, field: Field, version: int) -> Any:
         draw = self.random
@@ -196,7 +196,7 @@ def test_random_requests_are_answered_without_exception(seed: int, caplog: pytes
         waiting.append((request, read_now))
         if hostile.random.random() < 0.3:
             local.world.clock.advance(hostile.random.choice((0, 0.01, 0.5, 5, 40)))
-        waiting = [each for each in waiting if not answered(each[1], hostile)]
+        waiting = [entry for entry in waiting if not answered(entry[1], hostile)]
         assert tripped(caplog) == [], f"seed {seed}: {request}"
     local.world.clock.advance(600)
     assert [request for request, get in waiting if not answered(get, hostile)] == [], f"seed {seed}: no answer"
@@ -225,8 +225,8 @@ def test_share_group_with_maximum_start_offset_is_described(start: int) -> None:
     local = LocalTalk(SETTINGS)
     talk = begin(local)
     talk.alter_share_offsets("g-1", {"u": {0: start}})
-    wanted = k90.DescribeShareGroupOffsetsRequestTopic(topic_name="u", partitions=[0])
-    group = k90.DescribeShareGroupOffsetsRequestGroup(group_id="g-1", topics=[wanted])
+    expected = k90.DescribeShareGroupOffsetsRequestTopic(topic_name="u", partitions=[0])
+    group = k90.DescribeShareGroupOffsetsRequestGroup(group_id="g-1", topics=[expected])
     request = k90.DescribeShareGroupOffsetsRequest(groups=[group])
     (described,) = local.quietly(request, k90.DescribeShareGroupOffsetsResponse).groups
     assert described.error_code == 0
@@ -248,7 +248,7 @@ def test_repeated_names_are_answered_as_in_kafka() -> None:
         v3_and_below_topics=[topic],
     )
     (added,) = local.quietly(add, k24.AddPartitionsToTxnResponse, version=3).results_by_topic_v3_and_below
-    assert [each.partition_index for each in added.results_by_partition] == [0, 0, 1, 0]
+    assert [partition.partition_index for partition in added.results_by_partition] == [0, 0, 1, 0]
     partitions = [k28.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in (0, 9)]
     commit = k28.TxnOffsetCommitRequest(
         transactional_id="x",
@@ -258,18 +258,21 @@ def test_repeated_names_are_answered_as_in_kafka() -> None:
         topics=[k28.TxnOffsetCommitRequestTopic(name="t", partitions=partitions)] * 2,
     )
     (committed,) = local.quietly(commit, k28.TxnOffsetCommitResponse).topics
-    assert [(each.partition_index, each.error_code) for each in committed.partitions] == [
+    assert [(partition.partition_index, partition.error_code) for partition in committed.partitions] == [
         (9, 3),
         (9, 3),
         (0, 0),
         (0, 0),
     ]
-    offsets = [k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=each) for each in (1, 2)]
+    offsets = [
+        k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=start_offset)
+        for start_offset in (1, 2)
+    ]
     alter = k91.AlterShareGroupOffsetsRequest(
         group_id="g-2", topics=[k91.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=offsets)] * 2
     )
     (altered,) = local.quietly(alter, k91.AlterShareGroupOffsetsResponse).responses
-    assert [(each.partition_index, each.error_code) for each in altered.partitions] == [(0, 0)] * 4
+    assert [(partition.partition_index, partition.error_code) for partition in altered.partitions] == [(0, 0)] * 4
     local.close()
 
 

@@ -101,13 +101,13 @@ def request(
     )
 
 
-def ask(local: LocalTalk, wanted: FetchRequest, version: int = VERSION) -> list[PartitionData]:
-    return local.quietly(wanted, FetchResponse, version=version).responses[0].partitions
+def ask(local: LocalTalk, fetch_request: FetchRequest, version: int = VERSION) -> list[PartitionData]:
+    return local.quietly(fetch_request, FetchResponse, version=version).responses[0].partitions
 
 
-def waiting(local: LocalTalk, wanted: FetchRequest) -> Callable[[], FetchResponse]:
+def waiting(local: LocalTalk, fetch_request: FetchRequest) -> Callable[[], FetchResponse]:
     """Send a fetch and check that it is delayed."""
-    answer = local.start(wanted, FetchResponse, VERSION)
+    answer = local.start(fetch_request, FetchResponse, VERSION)
     assert waits(local) > 0
     return answer
 
@@ -118,16 +118,19 @@ def waits(local: LocalTalk) -> int:
 
 def values(data: PartitionData) -> list[bytes | None]:
     """Return the values that a consumer delivers: without control batches and aborted transactions."""
-    aborted = {(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()}
-    found, skipping = [], set()
+    aborted = {
+        (aborted_transaction.producer_id, aborted_transaction.first_offset)
+        for aborted_transaction in data.aborted_transactions or ()
+    }
+    values, skipping = [], set()
     for header, record in iter_all_records(data.records or b"", include_control=True):
         if (header.producer_id, header.base_offset) in aborted:
             skipping.add(header.producer_id)
         if header.is_control:
             skipping.discard(header.producer_id)
         elif header.producer_id not in skipping:
-            found.append(record.value)
-    return found
+            values.append(record.value)
+    return values
 
 
 # Delayed fetches
@@ -166,12 +169,12 @@ def test_min_bytes_counts_all_partitions(local: LocalTalk) -> None:
     write(local, bytes(100), partition=1)
     local.pause()
     assert waits(local) == 0
-    assert [len(values(each)) for each in answer().responses[0].partitions] == [1, 1]
+    assert [len(values(partition)) for partition in answer().responses[0].partitions] == [1, 1]
 
 
 def test_partition_error_completes_delayed_fetch(local: LocalTalk) -> None:
-    found = ask(local, request(99, wait=60_000))
-    assert found[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    response = ask(local, request(99, wait=60_000))
+    assert response[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert waits(local) == 0
 
 
@@ -186,9 +189,9 @@ def test_read_committed_fetch_waits_for_commit(local: LocalTalk) -> None:
     end(local, 7, commit=True)
     local.pause()
     assert waits(local) == 0
-    found = answer().responses[0].partitions[0]
-    assert values(found) == [b"open", b"behind it"]
-    assert (found.last_stable_offset, found.high_watermark) == (3, 3)
+    partition = answer().responses[0].partitions[0]
+    assert values(partition) == [b"open", b"behind it"]
+    assert (partition.last_stable_offset, partition.high_watermark) == (3, 3)
 
 
 def test_read_committed_counts_bytes_below_last_stable_offset(local: LocalTalk) -> None:
@@ -213,10 +216,13 @@ def test_read_committed_response_has_aborted_transactions(local: LocalTalk) -> N
     end(local, 7, commit=False)
     end(local, 8, commit=True)
     write(local, b"open", producer=9, sequence=0)
-    found = ask(local, request(committed=True))[0]
-    assert values(found) == [b"plain", b"yes"]
-    assert [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()] == [(7, 0)]
-    assert (found.last_stable_offset, found.high_watermark) == (5, 6)
+    result = ask(local, request(committed=True))[0]
+    assert values(result) == [b"plain", b"yes"]
+    assert [
+        (aborted_transaction.producer_id, aborted_transaction.first_offset)
+        for aborted_transaction in result.aborted_transactions or ()
+    ] == [(7, 0)]
+    assert (result.last_stable_offset, result.high_watermark) == (5, 6)
     everything = ask(local, request())[0]
     assert everything.aborted_transactions is None
     assert len(list(iter_batches(everything.records))) == 6
@@ -228,37 +234,37 @@ def test_read_committed_response_has_aborted_transactions(local: LocalTalk) -> N
 def test_first_batch_may_exceed_max_bytes(local: LocalTalk) -> None:
     write(local, bytes(5000))
     write(local, bytes(5000))
-    found = ask(local, request(partition_most=10, most=10))
-    assert len(values(found[0])) == 1
+    response = ask(local, request(partition_most=10, most=10))
+    assert len(values(response[0])) == 1
 
 
 def test_only_first_partition_may_exceed_max_bytes(local: LocalTalk) -> None:
     for partition in (0, 1):
         write(local, bytes(5000), partition)
-    found = ask(local, request(most=100, partitions=2))
-    assert [len(values(each)) for each in found] == [1, 0]
+    response = ask(local, request(most=100, partitions=2))
+    assert [len(values(entry)) for entry in response] == [1, 0]
 
 
 def test_partition_limit_ends_at_batch_boundary(local: LocalTalk) -> None:
     one = write(local, bytes(1000))
     for _ in range(9):
         write(local, bytes(1000))
-    found = ask(local, request(partition_most=3 * one + 10))
-    assert len(values(found[0])) == 3
+    response = ask(local, request(partition_most=3 * one + 10))
+    assert len(values(response[0])) == 3
 
 
 def test_fetch_max_bytes_of_broker_applies(local: LocalTalk) -> None:
     for _ in range(30):
         write(local, bytes(10_000))
-    found = ask(local, request(most=1 << 30))
-    assert 5 <= len(values(found[0])) <= 10
+    response = ask(local, request(most=1 << 30))
+    assert 5 <= len(values(response[0])) <= 10
 
 
 # Errors
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code"),
+    ("fetch_request", "code"),
     [
         (request(5), ErrorCode.OFFSET_OUT_OF_RANGE),
         (request(-3), ErrorCode.OFFSET_OUT_OF_RANGE),
@@ -267,21 +273,21 @@ def test_fetch_max_bytes_of_broker_applies(local: LocalTalk) -> None:
     ],
     ids=["beyond the end", "before the start", "an epoch to come", "an unknown topic"],
 )
-def test_refusals(local: LocalTalk, wanted: FetchRequest, code: ErrorCode) -> None:
-    found = ask(local, wanted)[0]
-    assert found.error_code == code
-    assert not found.records
+def test_refusals(local: LocalTalk, fetch_request: FetchRequest, code: ErrorCode) -> None:
+    result = ask(local, fetch_request)[0]
+    assert result.error_code == code
+    assert not result.records
 
 
 def test_unknown_topic_id_fails_every_partition(local: LocalTalk) -> None:
-    found = ask(local, request(partitions=2, topic_id=Uuid(bytes(range(16)))), BY_ID)
-    assert [each.error_code for each in found] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
+    response = ask(local, request(partitions=2, topic_id=Uuid(bytes(range(16)))), BY_ID)
+    assert [entry.error_code for entry in response] == [ErrorCode.UNKNOWN_TOPIC_ID] * 2
 
 
 def test_diverging_epoch_is_returned(local: LocalTalk) -> None:
     write(local)
-    found = ask(local, request(1, last_epoch=0), VERSION)[0]
-    assert found.diverging_epoch.epoch == -1
+    result = ask(local, request(1, last_epoch=0), VERSION)[0]
+    assert result.diverging_epoch.epoch == -1
     ahead = ask(local, request(5, last_epoch=0), VERSION)[0]
     assert (ahead.diverging_epoch.epoch, ahead.diverging_epoch.end_offset) == (0, 1)
 

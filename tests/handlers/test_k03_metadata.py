@@ -47,7 +47,7 @@ def partitions(local: LocalTalk, version: int = 13) -> dict[int, MetadataRespons
 
 def lose_directory(local: LocalTalk, path: str = "/data/two") -> int:
     """Fail a log directory; return the partition that lay there."""
-    directory = next(each for each in local.runtime.nodes[1].directories if each.path == path)
+    directory = next(directory for directory in local.runtime.nodes[1].directories if directory.path == path)
     lost = next(index for index in (0, 1) if TopicPartition("t", index) in directory.logs)
     directory.env.fail(OSError(5, "Input/output error"))
     local.pause()
@@ -105,7 +105,7 @@ def test_replicas_of_a_stopped_node_are_offline() -> None:
         address = cluster.bootstrap.split(",")[leader - 1]
         with Wire(address) as wire:
             response = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), MetadataResponse, 13)
-        assert [each.node_id for each in response.brokers] == [leader]
+        assert [broker.node_id for broker in response.brokers] == [leader]
         partition = response.topics[0].partitions[0]
         assert (partition.leader_id, partition.offline_replicas) == (leader, [3 - leader])
 

@@ -22,8 +22,8 @@ def find_request(version: int, **fields: int) -> k10.FindCoordinatorRequest:
 @pytest.mark.parametrize("version", versions(10))
 def test_coordinator_of_a_group_is_found_in_every_version(group_broker: GroupBroker, version: int) -> None:
     response = group_broker.ask(find_request(version), version)
-    found = response if version < 4 else response.coordinators[0]
-    assert (found.error_code, found.node_id, found.host, found.port) == (ErrorCode.NONE, 1, "127.0.0.1", 9092)
+    result = response if version < 4 else response.coordinators[0]
+    assert (result.error_code, result.node_id, result.host, result.port) == (ErrorCode.NONE, 1, "127.0.0.1", 9092)
 
 
 @pytest.mark.parametrize("key_type", TOPICS)
@@ -33,7 +33,9 @@ def test_internal_topic_is_created_on_first_use(key_type: int) -> None:
     assert local.runtime.image.topic(TOPICS[key_type]) is None
     request = k10.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     response = local.quietly(request, k10.FindCoordinatorResponse)
-    assert [(found.key, found.error_code, found.node_id) for found in response.coordinators] == [(key, 0, 1)]
+    assert [
+        (coordinator.key, coordinator.error_code, coordinator.node_id) for coordinator in response.coordinators
+    ] == [(key, 0, 1)]
     assert local.runtime.image.topic(TOPICS[key_type]) is not None
     local.close()
 
@@ -41,7 +43,7 @@ def test_internal_topic_is_created_on_first_use(key_type: int) -> None:
 @pytest.mark.parametrize("key", ["g", "g:t:0", ":AAAAAAAAAAAAAAAAAAAAAA:0", "g:AAAAAAAAAAAAAAAAAAAAAA:x"])
 def test_malformed_share_partition_fails(group_broker: GroupBroker, key: str) -> None:
     response = group_broker.ask(k10.FindCoordinatorRequest(key_type=2, coordinator_keys=[key]))
-    assert [found.error_code for found in response.coordinators] == [ErrorCode.INVALID_REQUEST]
+    assert [coordinator.error_code for coordinator in response.coordinators] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_share_key_type_before_version_6_fails(group_broker: GroupBroker) -> None:
@@ -59,5 +61,5 @@ def test_unknown_key_type_fails(group_broker: GroupBroker, version: int) -> None
 def test_denied_group_fails_alone(group_broker: GroupBroker) -> None:
     group_broker.deny(GROUP)
     response = group_broker.ask(k10.FindCoordinatorRequest(coordinator_keys=[GROUP, "h"]))
-    codes = [found.error_code for found in response.coordinators]
+    codes = [coordinator.error_code for coordinator in response.coordinators]
     assert codes == [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.NONE]

@@ -64,7 +64,7 @@ def write(local: LocalTalk, first: int, count: int, size: int = 100) -> None:
 
 def keys(local: LocalTalk) -> list[int]:
     log = local.runtime.partitions["moved", 0].log
-    found: list[int] = []
+    keys: list[int] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         piece = log.read(offset, 1 << 20, log.log_end_offset)
@@ -73,17 +73,17 @@ def keys(local: LocalTalk) -> list[int]:
             for header, record in iter_all_records(records.read_all()):
                 offset = header.next_offset
                 if record.offset >= log.log_start_offset:
-                    found.append(int(record.key or b"-1"))
-    return found
+                    keys.append(int(record.key or b"-1"))
+    return keys
 
 
 def where(local: LocalTalk) -> tuple[list[str], list[str]]:
     """Return the directories with the partition's log, and those with its future log."""
-    place = TopicPartition("moved", 0)
+    topic_partition = TopicPartition("moved", 0)
     directories = local.runtime.nodes[1].directories
     return (
-        [each.path for each in directories if place in each.logs],
-        [each.path for each in directories if place in each.future_logs],
+        [directory.path for directory in directories if topic_partition in directory.logs],
+        [directory.path for directory in directories if topic_partition in directory.future_logs],
     )
 
 
@@ -112,12 +112,12 @@ def cordon(local: LocalTalk, value: str) -> ErrorCode:
 def cordoned(local: LocalTalk) -> set[str]:
     """Return the cordoned directories of the node, which must equal those in the metadata."""
     answer = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    told = {each.log_dir for each in answer.results if each.is_cordoned}
+    notified = {result.log_dir for result in answer.results if result.is_cordoned}
     known = local.runtime.image.brokers[1].cordoned_directories
     assert known is not None
     ids = local.runtime.nodes[1].directory_ids
-    assert {path for path, each in ids.items() if each in known} == told
-    return told
+    assert {path for path, value in ids.items() if value in known} == notified
+    return notified
 
 
 def other(local: LocalTalk) -> str:
@@ -197,7 +197,7 @@ def test_metadata_has_directory_of_new_log(local: LocalTalk) -> None:
     assert topic is not None
     ids = local.runtime.nodes[1].directory_ids
     for directory in local.runtime.nodes[1].directories:
-        here = {place.partition for place in directory.logs if place.topic == "many"}
+        here = {log.partition for log in directory.logs if log.topic == "many"}
         assert len(here) in (3, 4)
         assert {topic.partitions[index].directories for index in here} == {(ids[directory.path],)}
 
@@ -209,8 +209,8 @@ def test_cordoned_directory_gets_no_new_logs(local: LocalTalk) -> None:
     assert cordon(local, target) == ErrorCode.NONE
     assert cordoned(local) == {target}
     local.runtime.create_topic("new", 4, 1)
-    directories = {each.path: each for each in local.runtime.nodes[1].directories}
-    assert not [place for place in directories[target].logs if place.topic == "new"]
+    directories = {directory.path: directory for directory in local.runtime.nodes[1].directories}
+    assert not [log for log in directories[target].logs if log.topic == "new"]
     assert ask(local, target) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert cordon(local, "*") == ErrorCode.NONE
     assert cordoned(local) == {home, target}

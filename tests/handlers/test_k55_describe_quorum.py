@@ -47,7 +47,7 @@ def test_leader_times_are_the_current_time(version: int) -> None:
 def test_dynamic_voter_has_the_endpoint_of_the_voters_record() -> None:
     local = LocalTalk({})
     response = describe(local)
-    listeners = [(each.name, each.host, each.port) for each in response.nodes[0].listeners]
+    listeners = [(listener.name, listener.host, listener.port) for listener in response.nodes[0].listeners]
     assert listeners == [("CONTROLLER", "localhost", 9093)]
     voter = response.topics[0].partitions[0].current_voters[0]
     assert voter.replica_directory_id == local.runtime.metadata.voters[0].directory_id
@@ -59,7 +59,7 @@ def test_static_voter_has_the_endpoint_of_the_config_and_kraft_version_0() -> No
     local = LocalTalk(STATIC)
     for _ in range(2):
         response = describe(local)
-        listeners = [(each.name, each.host, each.port) for each in response.nodes[0].listeners]
+        listeners = [(listener.name, listener.host, listener.port) for listener in response.nodes[0].listeners]
         assert listeners == [("QUORUM", "kafka.example", 9193)]
         assert response.topics[0].partitions[0].current_voters[0].replica_directory_id == ZERO_UUID
         assert "kraft.version" not in finalized_features(local)

@@ -54,7 +54,7 @@ def test_fetch_carries_acknowledgements(talk: ShareBroker) -> None:
     assert acquired(answer) == {0: [(0, 0, 2)]}
     assert parts(answer)[0].acknowledge_error_code == 0
     wrong = talk.fetch(ANN, 2, acks={0: [(1, 1, [ACCEPT])], 1: [(0, 0, [ACCEPT])]}, max_records=1)
-    assert [(each.partition_index, ErrorCode(each.acknowledge_error_code)) for each in parts(wrong)] == [
+    assert [(part.partition_index, ErrorCode(part.acknowledge_error_code)) for part in parts(wrong)] == [
         (0, ErrorCode.INVALID_REQUEST),
         (1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),  # nobody has fetched from it
     ]
@@ -66,7 +66,7 @@ def test_final_fetch_acknowledges_and_releases(talk: ShareBroker) -> None:
     talk.fetch(ANN, 0, (0,))
     answer = talk.fetch(ANN, -1, acks={0: [(0, 0, [ACCEPT])]})
     assert acquired(answer) == {}
-    assert [each.acknowledge_error_code for each in parts(answer)] == [0]
+    assert [part.acknowledge_error_code for part in parts(answer)] == [0]
     assert acquired(talk.fetch(BOB, 0, (0,))) == {0: [(1, 1, 2)]}
     assert talk.fetch(ANN, 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
@@ -100,9 +100,9 @@ def test_session_limit_error_is_delayed() -> None:
 def test_unknown_partitions_are_errors(talk: ShareBroker) -> None:
     nowhere = Uuid(b"\7" * 16)
     answer = talk.fetch(ANN, 0, (0,), topic_id=nowhere)
-    assert [each.error_code for each in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
     answer = talk.fetch(ANN, 0, (9,))
-    assert [each.error_code for each in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert talk.acknowledge(ANN, 1, {0: [(0, 0, [ACCEPT])]}, topic_id=nowhere) == [ErrorCode.UNKNOWN_TOPIC_ID]
     # Nobody has fetched from these.
     assert talk.acknowledge(ANN, 2, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -111,7 +111,7 @@ def test_unknown_partitions_are_errors(talk: ShareBroker) -> None:
 
 def test_uninitialized_share_partition_is_refused(talk: ShareBroker) -> None:
     answer = talk.fetch(ANN, 0, (0,), group="other")
-    assert [each.error_code for each in parts(answer)] == [ErrorCode.UNKNOWN_SERVER_ERROR]  # Kafka's words for it
+    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_SERVER_ERROR]  # Kafka's words for it
 
 
 def test_fetch_waits_for_records(talk: ShareBroker) -> None:
@@ -215,7 +215,7 @@ def test_deleted_topic_drops_share_partitions(talk: ShareBroker) -> None:
     assert waiting().error_code == 0
     assert len(talk.node.share_partitions) == 0
     answer = talk.fetch(ANN, 2)
-    assert [each.error_code for each in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,10 @@ def test_fetch_resumes_at_new_log_start_offset(talk: ShareBroker) -> None:
 
 def test_incremental_response_includes_only_changes(talk: ShareBroker) -> None:
     talk.write(b"a")
-    assert [each.partition_index for each in parts(talk.fetch(ANN, 0, (0, 1)))] == [0, 1]
+    assert [part.partition_index for part in parts(talk.fetch(ANN, 0, (0, 1)))] == [0, 1]
     assert parts(talk.fetch(ANN, 1)) == []
     talk.write(b"b", partition=1)
-    assert [each.partition_index for each in parts(talk.fetch(ANN, 2, forgotten=(0,)))] == [1]
+    assert [part.partition_index for part in parts(talk.fetch(ANN, 2, forgotten=(0,)))] == [1]
     talk.write(b"c", partition=0)
     assert parts(talk.fetch(ANN, 3)) == []
 
@@ -272,7 +272,7 @@ def test_throttled_member_gets_only_acknowledge_results(talk: ShareBroker) -> No
     answer = talk.fetch(ANN, 1, acks={0: [(0, 0, [ACCEPT])]})
     assert answer.throttle_time_ms > 0
     assert acquired(answer) == {}
-    assert [(bytes(each.records or b""), each.acknowledge_error_code) for each in parts(answer)] == [(b"", 0)]
+    assert [(bytes(part.records or b""), part.acknowledge_error_code) for part in parts(answer)] == [(b"", 0)]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_acquisition_locks_are_renewed_by_both_apis(talk: ShareBroker) -> None:
         ANN, 2, acks={0: [(0, 0, [RENEW])]}, renew=True, max_bytes=0, min_bytes=0, max_records=0, wait_ms=0
     )
     assert renewed.error_code == 0
-    assert [each.acknowledge_error_code for each in parts(renewed)] == [0]
+    assert [part.acknowledge_error_code for part in parts(renewed)] == [0]
     talk.world.clock.advance(20)
     assert talk.acknowledge(ANN, 3, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.NONE]
 
@@ -96,7 +96,7 @@ def test_acknowledge_response_waits_for_persistence(talk: ShareBroker) -> None:
     begun = talk.acknowledging(ANN, 1, {0: [(0, 0, [ACCEPT])]})
     riding = talk.fetching(ANN, 2, acks={0: [(0, 0, [ACCEPT])]})
     answer = riding()  # another one may be answered at once: its records are in nobody's hands
-    assert [each.acknowledge_error_code for each in parts(answer)] == [ErrorCode.INVALID_RECORD_STATE]
+    assert [part.acknowledge_error_code for part in parts(answer)] == [ErrorCode.INVALID_RECORD_STATE]
     assert store.states[key].records == {}
     store.let_go()
     assert begun().responses[0].partitions[0].error_code == 0

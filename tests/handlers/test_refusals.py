@@ -55,10 +55,10 @@ def local() -> Iterator[LocalTalk]:
 def test_request_with_expired_timeout_fails(local: LocalTalk, time: int) -> None:
     topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
     created = local.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=time), CreateTopicsResponse)
-    assert [each.error_code for each in created.topics] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert [topic.error_code for topic in created.topics] == [ErrorCode.REQUEST_TIMED_OUT]
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=time)
     deleted = local.quietly(request, DeleteTopicsResponse)
-    assert [each.error_code for each in deleted.responses] == [ErrorCode.REQUEST_TIMED_OUT]
+    assert [response.error_code for response in deleted.responses] == [ErrorCode.REQUEST_TIMED_OUT]
     assert local.runtime.image.topic("late") is None
     assert local.runtime.image.topic("t") is not None
 
@@ -82,7 +82,10 @@ def test_produce_errors_have_kafkas_order(local: LocalTalk) -> None:
     data = [PartitionProduceData(index=index, records=records) for index, records in ((0, good), (1, b""), (7, b""))]
     request = ProduceRequest(acks=5, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
     answer = local.quietly(request, ProduceResponse, version=12)
-    assert {each.index: each.error_code for each in answer.responses[0].partition_responses} == {
+    assert {
+        partition_response.index: partition_response.error_code
+        for partition_response in answer.responses[0].partition_responses
+    } == {
         0: ErrorCode.INVALID_REQUIRED_ACKS,
         1: ErrorCode.INVALID_RECORD,
         7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -93,11 +96,11 @@ def test_produce_errors_have_kafkas_order(local: LocalTalk) -> None:
 def test_unknown_resource_type_fails_the_request(local: LocalTalk, unknown: int) -> None:
     resources = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (2, unknown)]
     answer = local.quietly(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
-    assert [each.error_code for each in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [result.error_code for result in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_last_of_a_repeated_partition_is_taken(local: LocalTalk) -> None:
     partitions = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (99, 0)]
     topics = [DeleteRecordsTopic(name="t", partitions=partitions), DeleteRecordsTopic(name="t")]
     answer = local.quietly(DeleteRecordsRequest(topics=topics, timeout_ms=1000), DeleteRecordsResponse)
-    assert [[each.error_code for each in topic.partitions] for topic in answer.topics] == [[ErrorCode.NONE]]
+    assert [[partition.error_code for partition in topic.partitions] for topic in answer.topics] == [[ErrorCode.NONE]]

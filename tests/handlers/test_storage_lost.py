@@ -34,7 +34,7 @@ def write(local: LocalTalk, partition: int, size: int = 10) -> ErrorCode:
 
 def home(local: LocalTalk, partition: int) -> LogDirectory:
     directories = local.runtime.nodes[1].directories
-    return next(each for each in directories if TopicPartition("t", partition) in each.logs)
+    return next(directory for directory in directories if TopicPartition("t", partition) in directory.logs)
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -45,11 +45,11 @@ def test_full_disk_fails_produce_and_stops_node(sync: bool) -> None:
     disk = local.world.disk
     assert isinstance(disk, FaultyDisk)
     disk.fill_after(100)
-    told: list[bool] = []
-    local.runtime.storage_lost.then = lambda: told.append(True)
+    notified: list[bool] = []
+    local.runtime.storage_lost.then = lambda: notified.append(True)
     assert write(local, 0, 1000) is ErrorCode.KAFKA_STORAGE_ERROR
     assert write(local, 0) is ErrorCode.KAFKA_STORAGE_ERROR
-    assert told == [True]
+    assert notified == [True]
     local.close()
 
 
@@ -62,12 +62,14 @@ def test_failed_directory_leaves_the_other_working() -> None:
     assert write(local, 1 - lost) is ErrorCode.NONE
     local.create("later", 2)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
-    assert [each.error_code for each in local.quietly(request, DeleteTopicsResponse).responses] == [ErrorCode.NONE]
+    assert [response.error_code for response in local.quietly(request, DeleteTopicsResponse).responses] == [
+        ErrorCode.NONE
+    ]
     local.create("t", 2)
     assert [write(local, index) for index in (0, 1)] == [ErrorCode.NONE] * 2
     assert not local.runtime.storage_lost.is_set
     local.restart()
-    strays = [name for each in local.runtime.nodes[1].directories for name in each.strays]
+    strays = [name for directory in local.runtime.nodes[1].directories for name in directory.strays]
     assert [name.partition(".")[0] for name in strays] == [f"t-{lost}"]
     home(local, 0).env.fail(OSError(5, "Input/output error"))
     assert local.runtime.storage_lost.is_set

@@ -39,17 +39,19 @@ def local() -> Iterator[LocalTalk]:
 
 def commit(local: LocalTalk, group: str, topic: str, partitions: int, metadata: str = "") -> Counter[ErrorCode]:
     """Commit that many partitions of a topic, and count the answers."""
-    wanted = [
+    expected = [
         k08.OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata=metadata)
         for index in range(partitions)
     ]
     request = k08.OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
-        topics=[k08.OffsetCommitRequestTopic(name=topic, partitions=wanted)],
+        topics=[k08.OffsetCommitRequestTopic(name=topic, partitions=expected)],
     )
     answer = local.quietly(request, k08.OffsetCommitResponse, version=9)
-    return Counter(ErrorCode(each.error_code) for each_topic in answer.topics for each in each_topic.partitions)
+    return Counter(
+        ErrorCode(partition.error_code) for each_topic in answer.topics for partition in each_topic.partitions
+    )
 
 
 def test_commit_of_many_unknown_partitions_fails(local: LocalTalk) -> None:
@@ -58,11 +60,11 @@ def test_commit_of_many_unknown_partitions_fails(local: LocalTalk) -> None:
 
 def test_many_unknown_groups_are_described(local: LocalTalk) -> None:
     described = local.quietly(k15.DescribeGroupsRequest(groups=NAMES), k15.DescribeGroupsResponse)
-    assert [each.group_id for each in described.groups] == NAMES
+    assert [group.group_id for group in described.groups] == NAMES
     consumers = local.quietly(k69.ConsumerGroupDescribeRequest(group_ids=NAMES), k69.ConsumerGroupDescribeResponse)
-    assert {each.error_code for each in consumers.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
+    assert {group.error_code for group in consumers.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
     deleted = local.quietly(k42.DeleteGroupsRequest(groups_names=NAMES), k42.DeleteGroupsResponse)
-    assert {each.error_code for each in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
+    assert {result.error_code for result in deleted.results} == {ErrorCode.GROUP_ID_NOT_FOUND}
 
 
 def test_commit_too_large_for_a_batch_changes_nothing(local: LocalTalk) -> None:
@@ -95,7 +97,7 @@ def test_two_thousand_groups_start_at_once() -> None:
         k11.JoinGroupResponse,
         3,
     )
-    assert {(each.error_code, each.generation_id) for each in joined.values()} == {(ErrorCode.NONE, 1)}
+    assert {(entry.error_code, entry.generation_id) for entry in joined.values()} == {(ErrorCode.NONE, 1)}
     synced = all_at_once(
         lambda name: k14.SyncGroupRequest(
             group_id=name,
@@ -106,7 +108,7 @@ def test_two_thousand_groups_start_at_once() -> None:
         k14.SyncGroupResponse,
         3,
     )
-    assert all(each.assignment == name.encode() for name, each in synced.items())
+    assert all(value.assignment == name.encode() for name, value in synced.items())
     consumers = all_at_once(
         lambda name: k68.ConsumerGroupHeartbeatRequest(
             group_id=f"consumer-{name}",
@@ -118,13 +120,15 @@ def test_two_thousand_groups_start_at_once() -> None:
         k68.ConsumerGroupHeartbeatResponse,
         1,
     )
-    assert {len(each.assignment.topic_partitions[0].partitions) for each in consumers.values() if each.assignment} == {
-        3
-    }
+    assert {
+        len(consumer.assignment.topic_partitions[0].partitions)
+        for consumer in consumers.values()
+        if consumer.assignment
+    } == {3}
 
     def states() -> Counter[tuple[str, str]]:
-        found = local.quietly(k16.ListGroupsRequest(), k16.ListGroupsResponse).groups
-        return Counter((each.group_type, each.group_state) for each in found)
+        groups = local.quietly(k16.ListGroupsRequest(), k16.ListGroupsResponse).groups
+        return Counter((entry.group_type, entry.group_state) for entry in groups)
 
     assert states() == {("classic", "Stable"): 2000, ("consumer", "Stable"): 2000}
     local.world.clock.advance(60)

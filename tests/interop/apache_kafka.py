@@ -298,13 +298,13 @@ class ApacheKafka:
 
         What is matched is a line with the trace of the exception that follows it.
         """
-        found = re.compile(r"\[[^\]]*\] (WARN|ERROR|FATAL) ")
-        quiet = [re.compile(each) for each in (*_EXPECTED_COMPLAINTS, *ignore)]
+        result = re.compile(r"\[[^\]]*\] (WARN|ERROR|FATAL) ")
+        quiet = [re.compile(entry) for entry in (*_EXPECTED_COMPLAINTS, *ignore)]
         entries = re.split(r"\n(?=\[\d{4}-)", self.log_text())
         return [
             entry.partition("\n")[0]
             for entry in entries
-            if found.match(entry) and not any(each.search(entry) for each in quiet)
+            if result.match(entry) and not any(element.search(entry) for element in quiet)
         ]
 
     def recovered_logs(self) -> list[str]:
@@ -312,11 +312,11 @@ class ApacheKafka:
 
         Kafka reads its metadata log again at every start.
         """
-        told = re.compile(
+        notified = re.compile(
             r"Recovering unflushed segment|Found (invalid|corrupt)|Rebuilding index|no clean shutdown file"
         )
         lines = self.log_text().splitlines()
-        return [line for line in lines if told.search(line) and "__cluster_metadata" not in line]
+        return [line for line in lines if notified.search(line) and "__cluster_metadata" not in line]
 
     # Kafka's tools
 
@@ -379,7 +379,7 @@ def dump_log(
     cwd: Path | None = None,
 ) -> str:
     """Run DumpLogSegments over log, index, snapshot or checkpoint files."""
-    return run_tool(DUMP_LOG, *options, "--files", ",".join(str(each) for each in files), cwd=cwd)
+    return run_tool(DUMP_LOG, *options, "--files", ",".join(str(file) for file in files), cwd=cwd)
 
 
 def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
@@ -388,7 +388,7 @@ def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
     def dump(paths: list[Path], *options: str) -> str:
         texts = []
         for some in _by_size(paths, _LARGE):
-            arguments = (DUMP_LOG, *options, "--files", ",".join(str(each) for each in some))
+            arguments = (DUMP_LOG, *options, "--files", ",".join(str(entry) for entry in some))
             if some[0].stat().st_size > _LARGE:  # its dump does not fit the small heap that clients share
                 texts.append(jvm().run(*arguments, timeout=600).stdout)
             else:
@@ -396,7 +396,7 @@ def check_log_directory(log_dir: Path, clients: JavaClients) -> None:
             assert not _FAULTS.search(texts[-1]), texts[-1]
         return "".join(texts)
 
-    folders = [each for each in sorted(log_dir.iterdir()) if each.is_dir() and not each.name.endswith("-delete")]
+    folders = [path for path in sorted(log_dir.iterdir()) if path.is_dir() and not path.name.endswith("-delete")]
     paths = [path for folder in folders for path in sorted(folder.iterdir())]
     logs = [path for path in paths if path.suffix in (".log", ".checkpoint")]
     assert dump(logs, "--deep-iteration").count("Dumping ") == len(logs)

@@ -38,7 +38,7 @@ def main(bootstrap: str, source: str, target: str, group: str, transactional_id:
     consumer = Consumer(reading)
     consumer.subscribe([source])
     while True:
-        messages = [each for each in consumer.consume(20, timeout=0.2) if each.error() is None]
+        messages = [entry for entry in consumer.consume(20, timeout=0.2) if entry.error() is None]
         if not messages:
             continue
         producer.begin_transaction()

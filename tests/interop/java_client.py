@@ -208,8 +208,10 @@ class JavaClients:
         """Return every record of the topics, in the order of topic, partition and offset."""
         if config.get("isolation_level") == "read_committed":
             markers_written(bootstrap)
-        found = self.call("read_all", topics=list(topics), timeout_ms=WAIT_MS, config=_config(bootstrap, _ASKS, config))
-        return [Record.from_json(each) for each in found]
+        response = self.call(
+            "read_all", topics=list(topics), timeout_ms=WAIT_MS, config=_config(bootstrap, _ASKS, config)
+        )
+        return [Record.from_json(entry) for entry in response]
 
 
 def _config(bootstrap: str, *configs: Mapping[str, str]) -> dict[str, str]:
@@ -263,7 +265,7 @@ class Producer(_Handle):
 
     def send(self, records: Iterable[Record]) -> list[dict[str, Any]]:
         """Send and flush; return topic, partition, offset and timestamp of each."""
-        sent: list[dict[str, Any]] = self.call("send", records=[each.to_json() for each in records])
+        sent: list[dict[str, Any]] = self.call("send", records=[record.to_json() for record in records])
         return sent
 
     def init_transactions(self) -> None:
@@ -304,14 +306,14 @@ class Consumer(_Handle):
 
     def poll(self, *, min_records: int = 1, timeout_ms: int = WAIT_MS) -> list[Record]:
         """Poll until so many records came or the time is over."""
-        found = self.call("poll", min_records=min_records, timeout_ms=timeout_ms)
-        return [Record.from_json(each) for each in found]
+        response = self.call("poll", min_records=min_records, timeout_ms=timeout_ms)
+        return [Record.from_json(entry) for entry in response]
 
     def await_assignment(self, count: int, *, timeout_ms: int = WAIT_MS) -> list[str]:
         """Poll until exactly so many partitions are assigned; records seen on the way wait for the next poll."""
-        found: list[str] = self.call("await_assignment", count=count, timeout_ms=timeout_ms)
-        assert len(found) == count, f"{self.name} should have {count} partitions and has {found}"
-        return found
+        response: list[str] = self.call("await_assignment", count=count, timeout_ms=timeout_ms)
+        assert len(response) == count, f"{self.name} should have {count} partitions and has {response}"
+        return response
 
     def commit(self, offsets: Mapping[str, Any] | None = None) -> None:
         """Commit the positions, or given offsets ("topic:0" -> offset or {offset, metadata, leader_epoch})."""
@@ -329,8 +331,8 @@ class ShareConsumer(_Handle):
 
     def poll(self, *, min_records: int = 1, timeout_ms: int = WAIT_MS, acknowledge: str | None = None) -> list[Record]:
         """Poll until so many records came; `acknowledge` (ACCEPT, RELEASE, REJECT) answers and commits each."""
-        found = self.call("poll", min_records=min_records, timeout_ms=timeout_ms, acknowledge=acknowledge)
-        return [Record.from_json(each) for each in found]
+        response = self.call("poll", min_records=min_records, timeout_ms=timeout_ms, acknowledge=acknowledge)
+        return [Record.from_json(entry) for entry in response]
 
 
 class Admin:

@@ -88,8 +88,8 @@ class Jvm:
     def arguments(self, main: str, args: Sequence[str]) -> list[str]:
         """A tool's arguments, with patience where the tool has little and was not given any."""
         more = _PATIENT.get(main, ())
-        told = [] if not more or more[0] in args else [each.format(patient=self.patient) for each in more]
-        return [*args, *told]
+        notified = [] if not more or more[0] in args else [entry.format(patient=self.patient) for entry in more]
+        return [*args, *notified]
 
     def command(
         self,
@@ -140,8 +140,8 @@ class Jvm:
                 cwd=cwd,
             )
         except subprocess.TimeoutExpired as problem:
-            said = b"\n".join(each for each in (problem.stdout, problem.stderr) if each).decode(errors="replace")
-            raise ToolFailedError(f"{main} {' '.join(args)} had not ended after {timeout} s\n{said}") from None
+            messages = b"\n".join(entry for entry in (problem.stdout, problem.stderr) if entry).decode(errors="replace")
+            raise ToolFailedError(f"{main} {' '.join(args)} had not ended after {timeout} s\n{messages}") from None
         result = subprocess.CompletedProcess(
             done.args,
             done.returncode,

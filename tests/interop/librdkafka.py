@@ -53,24 +53,24 @@ def read_to_end(bootstrap: str, topic: str, starts: Mapping[int, int], *, commit
             "log_level": 0,
         }
     )
-    found: list[Message] = []
+    result: list[Message] = []
     ended: set[int | None] = set()
     passed: list[str] = []
     deadline = time.monotonic() + PATIENCE
     try:
         consumer.assign([TopicPartition(topic, partition, start) for partition, start in starts.items()])
         while len(ended) < len(starts):
-            told = f"{len(found)} records, the ends of partitions {ended}, then {passed[-5:]}"
-            assert time.monotonic() < deadline, f"the end of {topic} does not come: {told}"
+            notified = f"{len(result)} records, the ends of partitions {ended}, then {passed[-5:]}"
+            assert time.monotonic() < deadline, f"the end of {topic} does not come: {notified}"
             for message in consumer.consume(500, timeout=1):
                 error = message.error()
                 if error is None:
-                    found.append(message)
+                    result.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
                 else:
-                    assert error.code() in PASSING, f"{topic} cannot be read: {error}; {told}"
+                    assert error.code() in PASSING, f"{topic} cannot be read: {error}; {notified}"
                     passed.append(str(error))
-        return found
+        return result
     finally:
         consumer.close()

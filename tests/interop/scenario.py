@@ -303,13 +303,13 @@ def write_share_groups(node: Broker, clients: JavaClients) -> None:
             assert records, f"only {len(seen)} of 15 records came"
             answers = ("ACCEPT", "RELEASE", "REJECT")
             marks = [
-                {"topic": each.topic, "partition": each.partition, "offset": each.offset}
-                | {"type": answers[(each.offset or 0) % 3]}
-                for each in records
+                {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+                | {"type": answers[(record.offset or 0) % 3]}
+                for record in records
             ]
             shared.call("acknowledge", records=marks)
             shared.call("commit")
-            seen.update((each.topic, each.partition, each.offset) for each in records)
+            seen.update((record.topic, record.partition, record.offset) for record in records)
 
 
 def await_snapshot(node: Broker, clients: JavaClients) -> None:
@@ -330,8 +330,8 @@ def await_snapshot(node: Broker, clients: JavaClients) -> None:
 
 def collect_facts(node: Broker, clients: JavaClients) -> dict[str, Any]:
     """Ask the running node about everything it holds."""
-    asked = Asked(node, clients)
-    return {name: ask(asked) for name, ask in QUESTIONS.items()}
+    run = Asked(node, clients)
+    return {name: ask(run) for name, ask in QUESTIONS.items()}
 
 
 class Asked:
@@ -353,7 +353,11 @@ class Asked:
     @cached_property
     def partitions(self) -> list[str]:
         """Every partition as "topic:0"."""
-        return [f"{name}:{each['partition']}" for name, topic in self.topics.items() for each in topic["partitions"]]
+        return [
+            f"{name}:{partition['partition']}"
+            for name, topic in self.topics.items()
+            for partition in topic["partitions"]
+        ]
 
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
@@ -368,7 +372,7 @@ class Asked:
 
     def group_ids(self, *types: str) -> list[str]:
         """The groups of these types."""
-        return [each["groupId"] for each in self.groups if each["type"] in types]
+        return [group["groupId"] for group in self.groups if group["type"] in types]
 
     def offsets(self, spec: str | int, **more: Any) -> Any:
         """One kind of offset of every partition."""
@@ -382,36 +386,40 @@ class Asked:
 
 # Groups first: members whose clients are gone stay for their session's time after a broker's start, and no longer.
 QUESTIONS: dict[str, Callable[[Asked], Any]] = {
-    "groups": lambda asked: asked.groups,
-    "consumer_groups": lambda asked: asked.admin.call(
-        "describe_consumer_groups", groups=asked.group_ids("CLASSIC", "CONSUMER")
+    "groups": lambda requested: requested.groups,
+    "consumer_groups": lambda requested: requested.admin.call(
+        "describe_consumer_groups", groups=requested.group_ids("CLASSIC", "CONSUMER")
     ),
-    "cluster": lambda asked: asked.admin.call("describe_cluster"),
-    "features": lambda asked: asked.admin.call("describe_features"),
-    "quorum": lambda asked: asked.admin.call("describe_quorum"),
-    "topics": lambda asked: asked.topics,
-    "offsets": lambda asked: {
-        "earliest": asked.offsets("earliest"),
-        "latest": asked.offsets("latest"),
-        "latest_committed": asked.offsets("latest", read_committed=True),
-        "max_timestamp": asked.offsets("max_timestamp"),
-        str(START + 3): asked.offsets(START + 3),
+    "cluster": lambda requested: requested.admin.call("describe_cluster"),
+    "features": lambda requested: requested.admin.call("describe_features"),
+    "quorum": lambda requested: requested.admin.call("describe_quorum"),
+    "topics": lambda requested: requested.topics,
+    "offsets": lambda requested: {
+        "earliest": requested.offsets("earliest"),
+        "latest": requested.offsets("latest"),
+        "latest_committed": requested.offsets("latest", read_committed=True),
+        "max_timestamp": requested.offsets("max_timestamp"),
+        str(START + 3): requested.offsets(START + 3),
     },
-    "configs": lambda asked: configs(asked.admin, list(asked.topics)),
-    "acls": lambda asked: asked.admin.call("describe_acls"),
-    "scram": lambda asked: asked.admin.call("describe_scram"),
-    "quotas": lambda asked: asked.admin.call("describe_quotas"),
-    "tokens": lambda asked: asked.tokens(),
-    "share_groups": lambda asked: asked.admin.call("describe_share_groups", groups=asked.group_ids("SHARE")),
-    "group_offsets": lambda asked: asked.admin.call(
-        "list_group_offsets", groups=asked.group_ids("CLASSIC", "CONSUMER")
+    "configs": lambda requested: configs(requested.admin, list(requested.topics)),
+    "acls": lambda requested: requested.admin.call("describe_acls"),
+    "scram": lambda requested: requested.admin.call("describe_scram"),
+    "quotas": lambda requested: requested.admin.call("describe_quotas"),
+    "tokens": lambda requested: requested.tokens(),
+    "share_groups": lambda requested: requested.admin.call(
+        "describe_share_groups", groups=requested.group_ids("SHARE")
     ),
-    "share_group_offsets": lambda asked: asked.admin.call("list_share_group_offsets", groups=asked.group_ids("SHARE")),
-    "transactions": lambda asked: asked.admin.call(
-        "describe_transactions", ids=[each["transactionalId"] for each in asked.admin.call("list_transactions")]
+    "group_offsets": lambda requested: requested.admin.call(
+        "list_group_offsets", groups=requested.group_ids("CLASSIC", "CONSUMER")
     ),
-    "producers": lambda asked: asked.admin.call("describe_producers", partitions=asked.partitions),
-    "log_dirs": lambda asked: list(asked.admin.call("describe_log_dirs")["1"].values()),
+    "share_group_offsets": lambda requested: requested.admin.call(
+        "list_share_group_offsets", groups=requested.group_ids("SHARE")
+    ),
+    "transactions": lambda requested: requested.admin.call(
+        "describe_transactions", ids=[name["transactionalId"] for name in requested.admin.call("list_transactions")]
+    ),
+    "producers": lambda requested: requested.admin.call("describe_producers", partitions=requested.partitions),
+    "log_dirs": lambda requested: list(requested.admin.call("describe_log_dirs")["1"].values()),
 }
 
 
@@ -420,10 +428,10 @@ def configs(admin: Admin, topics: list[str]) -> dict[str, Any]:
     resources = [["TOPIC", name] for name in topics]
     resources += [["BROKER", "1"], ["BROKER", ""], ["GROUP", "consumer-live"], ["GROUP", "share-group"]]
     resources += [["CLIENT_METRICS", "subscription"]]
-    found = admin.call("describe_configs", resources=resources, synonyms=True)
+    response = admin.call("describe_configs", resources=resources, synonyms=True)
     whole = {"TOPIC:orders", "GROUP:consumer-live"}
     result: dict[str, Any] = {}
-    for resource, entries in found.items():
+    for resource, entries in response.items():
         result[resource] = {
             name: {key: entry[key] for key in ("value", "source", "isSensitive", "isReadOnly", "type", "synonyms")}
             for name, entry in entries.items()
@@ -437,16 +445,16 @@ def collect_records(node: Broker, clients: JavaClients) -> list[dict[str, Any]]:
     """Return every record as the consumer sees it, and whether read_committed shows it."""
     topics = list(clients.admin(node.bootstrap).call("list_topics"))
     committed = clients.read_all(node.bootstrap, topics, isolation_level="read_committed")
-    visible = {(each.topic, each.partition, each.offset) for each in committed}
-    found = []
-    for each in clients.read_all(node.bootstrap, topics):
-        line = each.to_json()
-        line["offset"] = each.offset
-        line["timestamp_type"] = each.timestamp_type
-        line["leader_epoch"] = each.leader_epoch
-        line["committed"] = (each.topic, each.partition, each.offset) in visible
-        found.append(line)
-    return found
+    visible = {(record.topic, record.partition, record.offset) for record in committed}
+    records = []
+    for record in clients.read_all(node.bootstrap, topics):
+        line = record.to_json()
+        line["offset"] = record.offset
+        line["timestamp_type"] = record.timestamp_type
+        line["leader_epoch"] = record.leader_epoch
+        line["committed"] = (record.topic, record.partition, record.offset) in visible
+        records.append(line)
+    return records
 
 
 def pause(seconds: float) -> None:

@@ -22,12 +22,12 @@ def main() -> None:
     settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     spark = session("connector", master="local[2]", config=settings)
     spark.sparkContext.setLogLevel("ERROR")
-    found = {}
+    result = {}
     for cluster in clusters:
         name, bootstrap, log_dir = cluster.split("=", 2)
-        found[name] = exercise(spark, bootstrap, log_dir, f"{folder}/{name}")
+        result[name] = exercise(spark, bootstrap, log_dir, f"{folder}/{name}")
     spark.stop()
-    print("FOUND " + json.dumps(found))
+    print("FOUND " + json.dumps(result))
 
 
 def exercise(spark: Any, bootstrap: str, log_dir: str, folder: str) -> dict[str, Any]:
@@ -36,23 +36,23 @@ def exercise(spark: Any, bootstrap: str, log_dir: str, folder: str) -> dict[str,
         return reader.options(**options).load()
 
     theirs, ours = (read(kind, "spark-plain", includeHeaders="true") for kind in ("kafka", "ottla"))
-    found: dict[str, Any] = {"schemas": {"kafka": theirs.schema.simpleString(), "ottla": ours.schema.simpleString()}}
-    found["rows"] = theirs.count()
+    result: dict[str, Any] = {"schemas": {"kafka": theirs.schema.simpleString(), "ottla": ours.schema.simpleString()}}
+    result["rows"] = theirs.count()
     files = spark.read.format("ottla-log").options(subscribe="spark-plain", includeHeaders="true").load(log_dir)
     for name, other in (("ottla", ours), ("ottla-log", files)):
         missing, extra = theirs.exceptAll(other), other.exceptAll(theirs)
-        found[f"{name} differs"] = [str(row) for row in missing.limit(2).collect() + extra.limit(2).collect()]
+        result[f"{name} differs"] = [str(row) for row in missing.limit(2).collect() + extra.limit(2).collect()]
     committed = {"kafka.isolation.level": "read_committed"}
-    found["committed"] = {
+    result["committed"] = {
         kind: sorted(
             row.value.decode() for row in read(kind, "spark-transactions", **committed).select("value").collect()
         )
         for kind in ("kafka", "ottla")
     }
-    found["uncommitted"] = {kind: read(kind, "spark-transactions").count() for kind in ("kafka", "ottla")}
-    found["streamed"] = stream(spark, bootstrap, folder)
-    found["written"] = write(spark, bootstrap, read)
-    return found
+    result["uncommitted"] = {kind: read(kind, "spark-transactions").count() for kind in ("kafka", "ottla")}
+    result["streamed"] = stream(spark, bootstrap, folder)
+    result["written"] = write(spark, bootstrap, read)
+    return result
 
 
 def stream(spark: Any, bootstrap: str, folder: str) -> dict[str, int]:

@@ -50,17 +50,17 @@ def voters(client: Client) -> Answers:
     mine = (voter.replica_id, voter.replica_directory_id)
 
     def add(**fields: object) -> tuple[int, str]:
-        asked = AddRaftVoterRequest(
+        add_raft_voter_request = AddRaftVoterRequest(
             **{"cluster_id": None, "timeout_ms": 300_000, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields  # type: ignore[arg-type]
         )
-        answer = client.to_any(asked, AddRaftVoterResponse)
+        answer = client.to_any(add_raft_voter_request, AddRaftVoterResponse)
         return answer.error_code, plain(answer.error_message)
 
     def remove(**fields: object) -> tuple[int, str]:
-        asked = RemoveRaftVoterRequest(
+        remove_raft_voter_request = RemoveRaftVoterRequest(
             **{"cluster_id": None, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields  # type: ignore[arg-type]
         )
-        answer = client.to_any(asked, RemoveRaftVoterResponse)
+        answer = client.to_any(remove_raft_voter_request, RemoveRaftVoterResponse)
         return answer.error_code, plain(answer.error_message)
 
     def plain(message: str | None) -> str:
@@ -86,10 +86,15 @@ def moves(client: Client, topic: str) -> Answers:
     here = described.results[0].log_dir
 
     def move(path: str, name: str, partition: int = 0) -> int:
-        asked = AlterReplicaLogDirsRequest(
+        alter_replica_log_dirs_request = AlterReplicaLogDirsRequest(
             dirs=[AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=name, partitions=[partition])])]
         )
-        return client.to_node(1, asked, AlterReplicaLogDirsResponse).results[0].partitions[0].error_code
+        return (
+            client.to_node(1, alter_replica_log_dirs_request, AlterReplicaLogDirsResponse)
+            .results[0]
+            .partitions[0]
+            .error_code
+        )
 
     return {
         "to where it is": move(here, topic),
@@ -101,11 +106,11 @@ def moves(client: Client, topic: str) -> Answers:
 
 
 def test_both_refuse_alike(apache_kafka: ApacheKafka, ottla_factory: Callable[..., OttlaNode]) -> None:
-    found: list[Answers] = []
+    result: list[Answers] = []
     with ottla_factory() as ottla:
         for where in (apache_kafka.bootstrap, ottla.bootstrap):
             with Client(where) as client:
                 with closing(Talk(where, "")) as talk:
                     talk.create("moved-side-by-side")  # and wait until the broker has its log
-                found.append({**voters(client), **moves(client, "moved-side-by-side")})
-    assert_alike(*found)
+                result.append({**voters(client), **moves(client, "moved-side-by-side")})
+    assert_alike(*result)

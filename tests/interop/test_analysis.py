@@ -50,7 +50,7 @@ def test_kgo_suite_debug_log_shows_nothing_wrong(tmp_path: Path) -> None:
     run_suite(tmp_path, "-r", "2000", "--client-log", "debug", "-t", "TestGroupETL/(sticky|range)")
     log = tmp_path / "client.log"
     report = run_here(ANALYSES["dual-assign"], find_pieces([str(log)]), {})
-    assert not report.found, report.verdict
+    assert not report.has_problem, report.verdict
     (read,) = report.inputs
     assert read.lines > 1_000
     assert read.unparsed <= read.lines // 100, read.samples
@@ -82,16 +82,16 @@ def test_killed_kafka_leaves_ongoing_transaction(
     txn_timeout = ANALYSES["txn-timeout"]
     pieces = find_pieces([str(kafka.log_dir)])
     report = run_here(txn_timeout, pieces, {})
-    assert not report.found, report.verdict
+    assert not report.has_problem, report.verdict
     assert report.verdict.endswith("open when the logs end")
     (table,) = report.tables
     states = {row[0]: row[2] for row in table.rows}
     # Kafka answers a commit when it is prepared: its markers may not have been there yet.
     assert states.pop("fine", "PrepareCommit") == "PrepareCommit"
     assert states == {"open": "Ongoing"}
-    last = max(each.last_ms or 0 for each in report.inputs)
+    last = max(entry.last_ms or 0 for entry in report.inputs)
     later = run_here(txn_timeout, pieces, {"now_ms": last + HOUR_MS})
-    (finding,) = [each for each in later.findings if each.facts["transactional id"] == "open"]
+    (finding,) = [finding for finding in later.findings if finding.facts["transactional id"] == "open"]
     assert sorted(finding.facts["partitions"]) == ["bills-0", "bills-1"]
     assert "bills-0" in finding.facts["LSO held back"]
     assert finding.facts["culprit"] == "the coordinator"

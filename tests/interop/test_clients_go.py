@@ -26,11 +26,11 @@ def test_admin_requests_of_rpk_work() -> None:
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
-    assert found["topics"] == {"there": 4, "from-go": 2}
-    assert found["values"] == [f"0-{number}" for number in range(10)]
-    assert found["group"] == {"state": "Stable", "members": 1}
-    assert found["transactions"] == {"go-from-go": "Ongoing"}
-    assert found["configs"] == {"cleanup.policy": "delete"}
-    assert sorted(found["brokers"]) == [1, 2, 3]
-    assert [start for start, _ in found["offsets"].values()] == [0, 0]
+    parsed = json.loads(done.stdout)
+    assert parsed["topics"] == {"there": 4, "from-go": 2}
+    assert parsed["values"] == [f"0-{number}" for number in range(10)]
+    assert parsed["group"] == {"state": "Stable", "members": 1}
+    assert parsed["transactions"] == {"go-from-go": "Ongoing"}
+    assert parsed["configs"] == {"cleanup.policy": "delete"}
+    assert sorted(parsed["brokers"]) == [1, 2, 3]
+    assert [start for start, _ in parsed["offsets"].values()] == [0, 0]

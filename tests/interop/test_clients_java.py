@@ -77,7 +77,7 @@ def test_console_producer_and_consumer_round_trip(ottla: OttlaNode, kafka_jvm: J
         "key.separator=:",
         stdin=written,
     )
-    found = kafka_jvm.run(
+    output = kafka_jvm.run(
         tools.CONSOLE_CONSUMER,
         *options,
         "--from-beginning",
@@ -90,7 +90,7 @@ def test_console_producer_and_consumer_round_trip(ottla: OttlaNode, kafka_jvm: J
         "--formatter-property",
         "print.key=true",
     ).stdout
-    assert found == written.decode().replace(":", "\t")
+    assert output == written.decode().replace(":", "\t")
     assert "console-group" in tool(tools.CONSUMER_GROUPS, "--list")
     described = tool(tools.CONSUMER_GROUPS, "--describe", "--group", "console-group")
     rows = [line.split()[1:6] for line in described.splitlines() if line.startswith("console-group")]
@@ -143,8 +143,8 @@ def test_operator_tools_print_expected_output(ottla: OttlaNode, kafka_jvm: Jvm) 
     assert re.search(r"metadata.version\s+.*SupportedMaxVersion: 4.3-IV0", tool(tools.FEATURES, "describe"))
     assert re.search(r"LeaderId:\s+1", tool(tools.METADATA_QUORUM, "describe", "--status"))
     assert '"error":null' in tool(tools.LOG_DIRS, "--describe").replace(" ", "")
-    told = kafka_jvm.run(CLUSTER, "cluster-id", "--bootstrap-server", ottla.bootstrap).stdout
-    assert ottla.cluster_id in told
+    output = kafka_jvm.run(CLUSTER, "cluster-id", "--bootstrap-server", ottla.bootstrap).stdout
+    assert ottla.cluster_id in output
 
 
 def test_java_producer_commits_and_aborts(
@@ -164,7 +164,7 @@ def test_java_producer_commits_and_aborts(
         producer.send([Record("java-txn", b"no", partition=0)])
         producer.abort()
     read = java_clients.read_all(ottla.bootstrap, ["java-txn"], isolation_level="read_committed")
-    assert [each.value for each in read] == [b"yes", b"yes"]
+    assert [record.value for record in read] == [b"yes", b"yes"]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -179,9 +179,12 @@ def test_java_consumers_form_group(
         java_clients.consumer(ottla.bootstrap, **settings) as two,
     ):
         waiting = []
-        for each in (one, two):
-            each.subscribe(topic)
-            waiting.append(each.call_later("await_assignment", count=1, timeout_ms=WAIT_MS))
-        assert sorted(place for each in waiting for place in each.result(CALL_SECONDS)) == [f"{topic}:0", f"{topic}:1"]
+        for entry in (one, two):
+            entry.subscribe(topic)
+            waiting.append(entry.call_later("await_assignment", count=1, timeout_ms=WAIT_MS))
+        assert sorted(position for entry in waiting for position in entry.result(CALL_SECONDS)) == [
+            f"{topic}:0",
+            f"{topic}:1",
+        ]
         members = tool(tools.CONSUMER_GROUPS, "--describe", "--group", group, "--members")
         assert members.count(f"{group} ") == 2, members

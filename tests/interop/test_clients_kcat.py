@@ -43,7 +43,7 @@ def find_kcat() -> tuple[str, dict[str, str]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not unpacked.exists():
             unpack_kcat()
-    libraries = [str(each) for each in (CACHE / "root" / "usr" / "lib").glob("*-linux-gnu")]
+    libraries = [str(path) for path in (CACHE / "root" / "usr" / "lib").glob("*-linux-gnu")]
     return str(unpacked), {"LD_LIBRARY_PATH": ":".join(libraries)}
 
 
@@ -89,12 +89,12 @@ def kcat(cluster: Cluster) -> Callable[..., str]:
 
 def test_kcat_lists_produces_and_consumes(kcat: Callable[..., str]) -> None:
     listed = json.loads(kcat("-L", "-J"))
-    assert [(each["topic"], len(each["partitions"])) for each in listed["topics"] if each["topic"] == "lines"] == [
+    assert [(topic["topic"], len(topic["partitions"])) for topic in listed["topics"] if topic["topic"] == "lines"] == [
         ("lines", 2)
     ]
     kcat("-P", "-t", "lines", "-p", "0", "-K", ":", "-H", "a=1", "-z", "snappy", stdin="k1:v1\nk2:v2\nk3:v3\n")
-    found = kcat("-C", "-t", "lines", "-p", "0", "-e", "-q", "-f", r"%t/%p/%o %k=%s %h\n")
-    assert found == "lines/0/0 k1=v1 a=1\nlines/0/1 k2=v2 a=1\nlines/0/2 k3=v3 a=1\n"
+    result = kcat("-C", "-t", "lines", "-p", "0", "-e", "-q", "-f", r"%t/%p/%o %k=%s %h\n")
+    assert result == "lines/0/0 k1=v1 a=1\nlines/0/1 k2=v2 a=1\nlines/0/2 k3=v3 a=1\n"
     assert kcat("-C", "-t", "lines", "-p", "0", "-o", "-1", "-e", "-q") == "v3\n"
     assert kcat("-C", "-t", "lines", "-p", "0", "-o", "1", "-c", "1", "-q") == "v2\n"
 

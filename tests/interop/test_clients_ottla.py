@@ -31,11 +31,11 @@ pytestmark = pytest.mark.interop
 SECONDS = 300  # a guard
 
 
-def eventually(found: Callable[[], object], wanted: object) -> None:
+def eventually(observe: Callable[[], object], expected: object) -> None:
     """A broker of Apache Kafka learns of a change a moment after the controller has answered."""
     end = time.monotonic() + SECONDS
-    while (last := found()) != wanted:
-        assert time.monotonic() < end, f"it is {last}, not {wanted}"
+    while (last := observe()) != expected:
+        assert time.monotonic() < end, f"it is {last}, not {expected}"
         time.sleep(0.05)
 
 
@@ -48,7 +48,7 @@ def create(where: str, topic: str, partitions: int) -> None:
 def partitions_of(where: str, topic: str) -> int:
     """How many partitions the broker knows that have a leader."""
     ran = run(where, "topic", "describe", topic, "--json")
-    return 0 if ran.code else sum(each["leader"] >= 0 for each in ran.rows[0]["partitions"])
+    return 0 if ran.code else sum(partition["leader"] >= 0 for partition in ran.rows[0]["partitions"])
 
 
 def test_ottla_client_manages_kafka_topics_and_configs(apache_kafka: ApacheKafka) -> None:
@@ -123,8 +123,8 @@ def test_ottla_client_manages_kafka_groups(apache_kafka: ApacheKafka, java_clien
             assert described["members"][0]["assigned"] == [["cli-groups", 0], ["cli-groups", 1]]
             assert run(where, "group", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute").code == 1
         assert group in {row["group"] for row in run(where, "group", "list", "--json").rows}
-        found = run(where, "group", "list", "--type", protocol, "--state", "empty", "--json").rows
-        assert {row["group"] for row in found if row["group"].startswith("cli-")} == {group}
+        rows = run(where, "group", "list", "--type", protocol, "--state", "empty", "--json").rows
+        assert {row["group"] for row in rows if row["group"].startswith("cli-")} == {group}
         for where_to, new in RESETS:
             planned = run(where, "group", "reset-offsets", group, "--all-topics", *where_to, "--json").rows
             assert [row["new"] for row in planned] == new, where_to
@@ -193,9 +193,9 @@ def test_ottla_client_works_on_kafka(apache_kafka: ApacheKafka) -> None:
         batch = build_batch([Record(0, 1_700_000_000_000 + n, b"k", json.dumps(n).encode()) for n in range(10)])
         assert send_batches(client, "raw", {0: batch, 1: batch})[1].base_offset == 0
         known = bounds(client, "raw", [0, 1])
-        assert [(each.start, each.end) for each in known.values()] == [(0, 10), (0, 10)]
+        assert [(entry.start, entry.end) for entry in known.values()] == [(0, 10), (0, 10)]
         read = list(RecordReader(client, "raw", {0: 3, 1: 8}, until={0: 5, 1: 10}))
-        assert sorted((each.partition, each.record.offset) for each in read) == [(0, 3), (0, 4), (1, 8), (1, 9)]
+        assert sorted((entry.partition, entry.record.offset) for entry in read) == [(0, 3), (0, 4), (1, 8), (1, 9)]
         assert client.list_offsets("raw", [0], 1_700_000_000_005)[0] == (5, 1_700_000_000_005)
         with pytest.raises(KafkaError) as refused:
             client.topics(["nowhere"])

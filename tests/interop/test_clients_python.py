@@ -42,21 +42,21 @@ def cluster() -> Iterator[Cluster]:
 
 def confluent_read(consumer: confluent_kafka.Consumer, count: int) -> list[Any]:
     """So many records; what librdkafka tells on the way and gets over by itself is shown if they do not come."""
-    found: list[Any] = []
-    told: list[str] = []
+    result: list[Any] = []
+    notified: list[str] = []
     deadline = time.monotonic() + SECONDS
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} came; {told}"
+    while len(result) < count:
+        assert time.monotonic() < deadline, f"{len(result)} of {count} came; {notified}"
         message = consumer.poll(1)
         if message is None:
             continue
         error = message.error()
         if error is None:
-            found.append(message)
+            result.append(message)
         else:
             assert error.retriable() or error.code() in PASSING, error
-            told.append(str(error))
-    return found
+            notified.append(str(error))
+    return result
 
 
 PASSING = (
@@ -105,10 +105,10 @@ def test_confluent_produces_and_consumes(cluster: Cluster, codec: str) -> None:
         )
     ) as consumer:
         consumer.subscribe([topic])
-        found = confluent_read(consumer, 300)
-    assert {(each.key(), each.value()) for each in found} == {(b"%d" % n, b"value %d" % n) for n in range(300)}
-    assert all(each.headers() == [("h", each.key())] for each in found)
-    assert {each.timestamp()[1] for each in found} == set(range(1_700_000_000_000, 1_700_000_000_300))
+        result = confluent_read(consumer, 300)
+    assert {(record.key(), record.value()) for record in result} == {(b"%d" % n, b"value %d" % n) for n in range(300)}
+    assert all(entry.headers() == [("h", entry.key())] for entry in result)
+    assert {entry.timestamp()[1] for entry in result} == set(range(1_700_000_000_000, 1_700_000_000_300))
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -132,7 +132,7 @@ def test_confluent_group_seeks_and_commits(cluster: Cluster, protocol: str) -> N
         consumer.subscribe([topic])
         confluent_read(consumer, 20)
         consumer.seek(confluent_kafka.TopicPartition(topic, 1, 7))
-        assert [each.value() for each in confluent_read(consumer, 3)] == [b"15", b"17", b"19"]
+        assert [record.value() for record in confluent_read(consumer, 3)] == [b"15", b"17", b"19"]
         low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, 0), timeout=SECONDS)
         assert (low, high) == (0, 10)
         at = consumer.offsets_for_times([confluent_kafka.TopicPartition(topic, 0, 1_700_000_000_005)], timeout=SECONDS)
@@ -144,8 +144,8 @@ def test_confluent_group_seeks_and_commits(cluster: Cluster, protocol: str) -> N
 
 def test_confluent_administers(cluster: Cluster) -> None:
     client = confluent_admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
-    wanted = confluent_admin.NewTopic("confluent-admin", 2, 3, config={"retention.ms": "60000"})
-    client.create_topics([wanted])["confluent-admin"].result(SECONDS)
+    expected = confluent_admin.NewTopic("confluent-admin", 2, 3, config={"retention.ms": "60000"})
+    client.create_topics([expected])["confluent-admin"].result(SECONDS)
     client.create_partitions([confluent_admin.NewPartitions("confluent-admin", 4)])["confluent-admin"].result(SECONDS)
     described = client.list_topics("confluent-admin", timeout=SECONDS).topics["confluent-admin"]
     assert len(described.partitions) == 4
@@ -194,7 +194,7 @@ def test_confluent_commits_and_aborts_transactions(cluster: Cluster) -> None:
         )
     ) as consumer:
         consumer.subscribe(["confluent-txn"])
-        assert {each.value() for each in confluent_read(consumer, 4)} == {b"0", b"1", b"3", b"4"}
+        assert {record.value() for record in confluent_read(consumer, 4)} == {b"0", b"1", b"3", b"4"}
 
 
 # aiokafka.
@@ -218,9 +218,9 @@ async def test_aiokafka_produces_consumes_and_seeks(cluster: Cluster, codec: str
         session_timeout_ms=SECONDS * 1000,
         request_timeout_ms=SECONDS * 1000,
     ) as consumer:
-        found = [await asyncio.wait_for(consumer.getone(), SECONDS) for _ in range(50)]
-        assert {each.value for each in found} == {b"%d" % number for number in range(50)}
-        assert found[0].headers == (("h", b"x"),)
+        result = [await asyncio.wait_for(consumer.getone(), SECONDS) for _ in range(50)]
+        assert {record.value for record in result} == {b"%d" % number for number in range(50)}
+        assert result[0].headers == (("h", b"x"),)
         consumer.seek(AioPartition(topic, 1), 24)
         assert (await asyncio.wait_for(consumer.getone(AioPartition(topic, 1)), SECONDS)).value == b"49"
         assert await consumer.end_offsets([AioPartition(topic, 0)]) == {AioPartition(topic, 0): 25}
@@ -274,7 +274,7 @@ def test_kafka_python_produces_consumes_and_seeks(cluster: Cluster, codec: str |
             producer.send(topic, b"%d" % number, partition=number % 2, headers=[("h", b"x")]) for number in range(40)
         ]
         producer.flush(SECONDS)
-        assert sorted(each.get(SECONDS).offset for each in sent) == sorted([*range(20)] * 2)
+        assert sorted(entry.get(SECONDS).offset for entry in sent) == sorted([*range(20)] * 2)
     with closing(
         kafka.KafkaConsumer(
             topic,
@@ -285,17 +285,17 @@ def test_kafka_python_produces_consumes_and_seeks(cluster: Cluster, codec: str |
             session_timeout_ms=SECONDS * 1000,
         )
     ) as consumer:
-        found = [kafka_python_read(consumer) for _ in range(40)]
-        assert {each.value for each in found} == {b"%d" % number for number in range(40)}
-        place = kafka.TopicPartition(topic, 1)
-        consumer.seek(place, 19)
+        result = [kafka_python_read(consumer) for _ in range(40)]
+        assert {record.value for record in result} == {b"%d" % number for number in range(40)}
+        topic_partition = kafka.TopicPartition(topic, 1)
+        consumer.seek(topic_partition, 19)
         while (message := kafka_python_read(consumer)).partition != 1:
             pass
         assert message.value == b"39"
-        assert consumer.beginning_offsets([place]) == {place: 0}
-        assert consumer.end_offsets([place]) == {place: 20}
+        assert consumer.beginning_offsets([topic_partition]) == {topic_partition: 0}
+        assert consumer.end_offsets([topic_partition]) == {topic_partition: 20}
         consumer.commit()
-        assert consumer.committed(place) == 20
+        assert consumer.committed(topic_partition) == 20
 
 
 def test_kafka_python_administers(cluster: Cluster) -> None:

@@ -38,55 +38,65 @@ def strip(node: Any) -> Any:
         dropped = ("port", "host", "leaderEpoch", "lastFetchTimestamp", "lastCaughtUpTimestamp", "logEndOffset")
         return {key: strip(value) for key, value in node.items() if key not in dropped}
     if isinstance(node, list):
-        return [strip(each) for each in node]
+        return [strip(entry) for entry in node]
     return node
 
 
 def comparable(question: str, answer: Any) -> Any:
     """Leave out of an answer what is not the directory's."""
     if question == "share_group_offsets":
-        return {group: {at: each["startOffset"] for at, each in found.items()} for group, found in answer.items()}
+        return {group: {at: value["startOffset"] for at, value in value.items()} for group, value in answer.items()}
     if question == "scram":  # the order of a user's mechanisms is that of a hash map
         return {
-            user: sorted((each["mechanism"], each["iterations"]) for each in found["credentialInfos"])
-            for user, found in answer.items()
+            user: sorted(
+                (credentialinfo["mechanism"], credentialinfo["iterations"])
+                for credentialinfo in value["credentialInfos"]
+            )
+            for user, value in answer.items()
         }
     if question == "features":
         return answer["finalized"]
     if question == "cluster":
         return answer["cluster_id"]
     if question == "groups":
-        return sorted((each["groupId"], each["type"], each["protocol"]) for each in answer)
+        return sorted((entry["groupId"], entry["type"], entry["protocol"]) for entry in answer)
     if question == "configs":
         return {
-            resource: {name: each["value"] for name, each in found.items() if each["source"].startswith("DYNAMIC")}
-            for resource, found in answer.items()
+            resource: {
+                name: record["value"] for name, record in value.items() if record["source"].startswith("DYNAMIC")
+            }
+            for resource, value in answer.items()
         }
     if question == "producers":  # a coordinator that starts writes to its own topics
         return {
-            partition: [(each["producerId"], each["producerEpoch"], each["lastSequence"]) for each in found]
-            for partition, found in answer.items()
+            partition: [(entry["producerId"], entry["producerEpoch"], entry["lastSequence"]) for entry in value]
+            for partition, value in answer.items()
             if not partition.startswith(("__", "open"))
         }
     if question == "transactions":  # the open one may time out
-        return {name: (each["producerId"], each["state"]) for name, each in answer.items() if name != "tx-open"}
+        return {name: (value["producerId"], value["state"]) for name, value in answer.items() if name != "tx-open"}
     if question == "offsets":
         return {
-            kind: {at: strip(each) for at, each in found.items() if not at.startswith(("__", "open"))}
-            for kind, found in answer.items()
+            kind: {at: strip(value) for at, value in value.items() if not at.startswith(("__", "open"))}
+            for kind, value in answer.items()
         }
     if question == "consumer_groups":
         return {
-            group: (each["groupId"], each["type"], each["partitionAssignor"], members(each))
-            for group, each in answer.items()
+            group: (value["groupId"], value["type"], value["partitionAssignor"], members(value))
+            for group, value in answer.items()
         }
     return strip(answer)
 
 
 def members(group: dict[str, Any]) -> list[Any]:
     return sorted(
-        (each["consumerId"], each["groupInstanceId"], each["clientId"], sorted(each["assignment"]["topicPartitions"]))
-        for each in group["members"]
+        (
+            member["consumerId"],
+            member["groupInstanceId"],
+            member["clientId"],
+            sorted(member["assignment"]["topicPartitions"]),
+        )
+        for member in group["members"]
     )
 
 
@@ -145,13 +155,13 @@ def test_kafka_directory_survives_ottla(
                 producer.send([Record(f"by-ottla-{turn}", b"new")])
         assert ottla.complaints() == []
     with apache_kafka_factory(data, settings=SETTINGS, sasl=True) as kafka:
-        assert [each.value for each in java_clients.read_all(kafka.bootstrap, ["by-ottla-0", "by-ottla-1"])] == [
+        assert [record.value for record in java_clients.read_all(kafka.bootstrap, ["by-ottla-0", "by-ottla-1"])] == [
             b"new"
         ] * 2
         java_clients.admin(kafka.bootstrap).call("delete_topics", topics=["by-ottla-0", "by-ottla-1"])
-        found = scenario.collect_facts(kafka, java_clients)
+        facts = scenario.collect_facts(kafka, java_clients)
         records = scenario.collect_records(kafka, java_clients)
     for question in QUESTIONS:
-        assert comparable(question, found[question]) == comparable(question, EXPECTED[question]), question
+        assert comparable(question, facts[question]) == comparable(question, EXPECTED[question]), question
     assert records == read_records()
     assert kafka.recovered_logs() == []

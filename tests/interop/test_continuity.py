@@ -51,15 +51,15 @@ def test_group_continues_after_change_of_broker(
             if turn == 0:
                 java_clients.admin(node.bootstrap).create_topic("numbers")
             with java_clients.producer(node.bootstrap, enable_idempotence="false") as producer:
-                producer.send([Record("numbers", b"%d" % (turn * 3 + each)) for each in range(3)])
+                producer.send([Record("numbers", b"%d" % (turn * 3 + index)) for index in range(3)])
             with java_clients.consumer(node.bootstrap, **group) as consumer:
                 consumer.subscribe("numbers")
-                read += [each.value for each in consumer.poll(min_records=2)]
+                read += [record.value for record in consumer.poll(min_records=2)]
                 consumer.commit()
             described = java_clients.admin(node.bootstrap).call("list_group_offsets", groups=["group"])
             assert described["group"]["numbers:0"]["offset"] == len(read)
         assert node.complaints() == []
-    assert read == [b"%d" % each for each in range(len(read))]
+    assert read == [b"%d" % index for index in range(len(read))]
     assert len(read) >= 6
 
 
@@ -90,8 +90,8 @@ def members(clients: JavaClients, bootstrap: str, group: str) -> list[tuple[str,
     described = admin.call("describe_consumer_groups", groups=[group])[group]
     admin.close()
     return [
-        (each["consumerId"], each["groupInstanceId"], each["upgraded"], each["assignment"]["topicPartitions"])
-        for each in described["members"]
+        (member["consumerId"], member["groupInstanceId"], member["upgraded"], member["assignment"]["topicPartitions"])
+        for member in described["members"]
     ]
 
 
@@ -117,7 +117,7 @@ def test_transactional_producer_continues_after_change_of_broker(
                 if end == "commit":
                     expected.append(value)
             read = java_clients.read_all(node.bootstrap, ["money"], isolation_level="read_committed")
-            assert [each.value for each in read] == expected
+            assert [record.value for record in read] == expected
             left.begin()
             left.send([Record("money", b"%d never decided" % turn)])
         assert node.complaints() == []
@@ -127,5 +127,5 @@ def test_transactional_producer_continues_after_change_of_broker(
         offsets = java_clients.admin(node.bootstrap).call("list_group_offsets", groups=["tellers"])
         assert offsets["tellers"]["money:0"]["offset"] == 3
         read = java_clients.read_all(node.bootstrap, ["money"], isolation_level="read_committed")
-        assert [each.value for each in read] == expected
+        assert [record.value for record in read] == expected
         assert len(java_clients.read_all(node.bootstrap, ["money"])) == 12

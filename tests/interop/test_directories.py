@@ -36,7 +36,7 @@ def sample(topic: str, turn: int, partition: int = 0) -> list[Record]:
 
 
 def as_sent(records: list[Record]) -> list[dict[str, object]]:
-    return [each.to_json() for each in records]
+    return [record.to_json() for record in records]
 
 
 class Writer:
@@ -65,12 +65,12 @@ class Writer:
 
     def check(self, bootstrap: str) -> None:
         """Every record of every turn is there, in order, with its offset."""
-        found = self.clients.read_all(bootstrap, list(self.written))
+        result = self.clients.read_all(bootstrap, list(self.written))
         for topic, records in self.written.items():
             for partition in range(2):
-                here = [each for each in found if (each.topic, each.partition) == (topic, partition)]
-                assert as_sent(here) == as_sent([each for each in records if each.partition == partition])
-                assert [each.offset for each in here] == list(range(len(here)))
+                here = [entry for entry in result if (entry.topic, entry.partition) == (topic, partition)]
+                assert as_sent(here) == as_sent([record for record in records if record.partition == partition])
+                assert [record.offset for record in here] == list(range(len(here)))
 
 
 def test_kafka_opens_ottla_directory_without_warnings(

@@ -54,9 +54,9 @@ ROOT = Path(__file__).parents[2]
 class Worker:
     """One loop as a process; what it says goes to a queue."""
 
-    def __init__(self, command: Sequence[str], said: queue.Queue[tuple[Worker, str]]) -> None:
+    def __init__(self, command: Sequence[str], reports: queue.Queue[tuple[Worker, str]]) -> None:
         self._command = command
-        self._said = said
+        self._said = reports
         self._process: subprocess.Popen[str] | None = None
         self.starts = 0
 
@@ -113,8 +113,8 @@ def committed(bootstrap: str, group: str, topic: str) -> int | None:
     """Return how much of the input the group has committed, or None while no broker answers."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
-        found = consumer.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], timeout=30)
-        return sum(max(each.offset, 0) for each in found)
+        committed = consumer.committed([TopicPartition(topic, index) for index in range(PARTITIONS)], timeout=30)
+        return sum(max(record.offset, 0) for record in committed)
     except KafkaException:
         return None
     finally:
@@ -138,16 +138,16 @@ def test_exactly_once_loop_copies_every_input_once(
     with Client(node.bootstrap, timeout=PATIENCE) as client:
         for topic in ("input", "output"):
             create_topic(client, topic, partitions=PARTITIONS)
-    given = Input("input")
-    given.add(node.bootstrap)
+    provided = Input("input")
+    provided.add(node.bootstrap)
     if language == "java":
         jvm: Jvm = request.getfixturevalue("kafka_jvm")
         command = jvm.command("EosLoop", heap="128m", log_level="ERROR")
     else:
         command = [sys.executable, "-m", "tests.interop.eos_loop"]
-    said: queue.Queue[tuple[Worker, str]] = queue.Queue()
+    messages: queue.Queue[tuple[Worker, str]] = queue.Queue()
     workers = [
-        Worker([*command, node.bootstrap, "input", "output", "loop", f"loop-{number}", protocol], said)
+        Worker([*command, node.bootstrap, "input", "output", "loop", f"loop-{number}", protocol], messages)
         for number in range(2)
     ]
     kills = ["worker"] * WORKER_KILLS + ["broker"] * BROKER_KILLS
@@ -160,15 +160,15 @@ def test_exactly_once_loop_copies_every_input_once(
         worker.start()
     try:
         while True:
-            told = f"{commits} commits, {len(kills)} kills left, loops ended with {deaths[-5:]}"
-            assert time.monotonic() < deadline, f"seed {SEED}: not done after {told}"
+            notified = f"{commits} commits, {len(kills)} kills left, loops ended with {deaths[-5:]}"
+            assert time.monotonic() < deadline, f"seed {SEED}: not done after {notified}"
             try:
-                worker, line = said.get(timeout=1)
+                worker, line = messages.get(timeout=1)
             except queue.Empty:
-                if committed(node.bootstrap, "loop", "input") == given.count and said.empty():
+                if committed(node.bootstrap, "loop", "input") == provided.count and messages.empty():
                     if not kills:
                         break
-                    given.add(node.bootstrap)
+                    provided.add(node.bootstrap)
                 continue
             if line.startswith("committed"):
                 commits += 1
@@ -186,7 +186,7 @@ def test_exactly_once_loop_copies_every_input_once(
                     victim = chance.choice(workers)
                     victim.kill()
                     victim.start()
-                given.add(node.bootstrap)
+                provided.add(node.bootstrap)
     finally:
         for worker in workers:
             worker.kill()
@@ -194,9 +194,9 @@ def test_exactly_once_loop_copies_every_input_once(
     # over it hides what was committed after it began.
     markers_written(node.bootstrap, OPEN)
     read = read_to_end(node.bootstrap, "output", dict.fromkeys(range(PARTITIONS), 0), committed=True)
-    found = Counter(message.value() for message in read)
+    counts = Counter(message.value() for message in read)
     print(f"{language}, {protocol}: {commits} commits seen, {sum(worker.starts for worker in workers)} starts of loops")
-    expected = Counter(b"%d!" % number for number in range(given.count))
-    lost, extra = expected - found, found - expected
-    assert not lost, f"seed {SEED}: {len(lost)} of {given.count} are not in the output, such as {list(lost)[:5]}"
+    expected = Counter(b"%d!" % number for number in range(provided.count))
+    lost, extra = expected - counts, counts - expected
+    assert not lost, f"seed {SEED}: {len(lost)} of {provided.count} are not in the output, such as {list(lost)[:5]}"
     assert not extra, f"seed {SEED}: {len(extra)} are there more than once, such as {list(extra)[:5]}"

@@ -44,9 +44,11 @@ def run_suite(logs: Path, *options: str) -> str:
 def what_failed(logs: Path) -> str:
     """What the suite said of its failures, and the ends of both logs."""
     texts = {name: log.read_text(errors="replace") if (log := logs / name).exists() else "" for name in LOGS}
-    said = [line for line in texts["client.log"].splitlines() if re.search(r"_test\.go:\d+: |--- FAIL|^panic", line)]
+    messages = [
+        line for line in texts["client.log"].splitlines() if re.search(r"_test\.go:\d+: |--- FAIL|^panic", line)
+    ]
     ends = [f"{name} ends with\n{text[-3000:]}" for name, text in texts.items()]
-    return "\n".join([*said[-100:], *ends])
+    return "\n".join([*messages[-100:], *ends])
 
 
 LOGS = ("client.log", "server.log")

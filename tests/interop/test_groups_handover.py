@@ -57,11 +57,13 @@ def connect(node: OttlaNode | ApacheKafka, known: StreamsGroupTalk | None = None
 
 
 def offsets(talk: StreamsGroupTalk, group: str) -> dict[int, int]:
-    wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
-    request = k09.OffsetFetchRequest(groups=[wanted], require_stable=True)
+    expected = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+    request = k09.OffsetFetchRequest(groups=[expected], require_stable=True)
     answer = talk.patiently(lambda: talk.talk.quietly(request, k09.OffsetFetchResponse, version=9))
     return {
-        each.partition_index: each.committed_offset for topic in answer.groups[0].topics for each in topic.partitions
+        partition.partition_index: partition.committed_offset
+        for topic in answer.groups[0].topics
+        for partition in topic.partitions
     }
 
 
@@ -96,9 +98,9 @@ def test_members_continue_after_kill_during_rebalance(
     talk.beat("consumer", "m-1", owned={"news": EVERYTHING})
     talk.commit("consumer", {("news", 0): 21}, member="m-1", generation=talk.epoch("consumer", "m-1"))
     talk.arrive("consumer", "m-2", "news", rebalance_ms=600_000)
-    told = talk.beat("consumer", "m-1", owned={"news": EVERYTHING})
-    assert told.assignment is not None
-    kept = told.assignment.topic_partitions[0].partitions
+    response = talk.beat("consumer", "m-1", owned={"news": EVERYTHING})
+    assert response.assignment is not None
+    kept = response.assignment.topic_partitions[0].partitions
     assert len(kept) == 2
     # A streams group, whose first member has been told to give up half of its tasks.
     talk.streams_join("streams", "m-1", COUNT, rebalance_ms=600_000)
@@ -124,13 +126,13 @@ def test_members_continue_after_kill_during_rebalance(
         assert last(talk) == {"error_code": "UNKNOWN_MEMBER_ID"}
         # The new owner still waits, and the old one may still commit.
         answer = talk.beat("consumer", "m-2", owned={})
-        given = answer.assignment and answer.assignment.topic_partitions
-        assert (answer.error_code, given) in ((0, None), (0, [])), answer
+        provided = answer.assignment and answer.assignment.topic_partitions
+        assert (answer.error_code, provided) in ((0, None), (0, [])), answer
         talk.commit("consumer", {("news", 0): 22 + turn}, member="m-1", generation=talk.epoch("consumer", "m-1"))
         assert offsets(talk, "consumer") == {0: 22 + turn}
         waiting_member = talk.streams("streams", "m-2", active={})
-        said = (waiting_member.error_code, waiting_member.status, waiting_member.active_tasks)
-        assert said == (0, [], None), waiting_member
+        messages = (waiting_member.error_code, waiting_member.status, waiting_member.active_tasks)
+        assert messages == (0, [], None), waiting_member
         assert offsets(talk, "streams") == {0: 31 + turn}
         talk.commit("streams", {("news", 0): 32 + turn}, member="m-1", generation=talk.epoch("streams", "m-1"))
         assert offsets(talk, "streams") == {0: 32 + turn}
@@ -142,8 +144,8 @@ def test_members_continue_after_kill_during_rebalance(
     assert talk.beat("consumer", "m-1", owned={"news": kept}).error_code == ErrorCode.NONE
     answer = talk.beat("consumer", "m-2", owned={})
     assert answer.assignment is not None
-    given = answer.assignment.topic_partitions[0].partitions
-    assert sorted([*kept, *given]) == EVERYTHING
+    provided = answer.assignment.topic_partitions[0].partitions
+    assert sorted([*kept, *provided]) == EVERYTHING
     epoch = talk.epoch("streams", "m-1")
     assert talk.streams("streams", "m-1", active=left).member_epoch == epoch + 1
     taken = tasks_of(talk.streams("streams", "m-2", active={}).active_tasks)

@@ -100,33 +100,36 @@ class Member(threading.Thread):
 def wait_for(admin: AdminClient, group: str, kind: str, members: int) -> None:
     """Until the group is stable, of that kind, with that many members."""
     deadline = time.monotonic() + SECONDS
-    found: tuple[object, ...] = ()
+    result: tuple[object, ...] = ()
     while time.monotonic() < deadline:
         try:
             described = admin.describe_consumer_groups([group])[group].result(SECONDS)
-            found = (described.type.name, described.state.name, len(described.members))
+            result = (described.type.name, described.state.name, len(described.members))
         except KafkaException as error:  # a coordinator that has just come up, or a request that librdkafka lost
-            found = (str(error),)
-        if found == (kind, "STABLE", members):
+            result = (str(error),)
+        if result == (kind, "STABLE", members):
             return
         time.sleep(0.1)
-    raise AssertionError(f"{group} is {found}, not {kind} with {members} members")
+    raise AssertionError(f"{group} is {result}, not {kind} with {members} members")
 
 
 def wait_until_committed(admin: AdminClient, group: str, count: int) -> None:
     """Until the group has committed so many records, and not more."""
     deadline = time.monotonic() + SECONDS
-    found: object = None
+    result: object = None
     while time.monotonic() < deadline:
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        consumer_group_offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
         try:
-            found = [max(place.offset, 0) for place in asked[group].result(SECONDS).topic_partitions]
-            if sum(found) == count:
+            result = [
+                max(topic_partition.offset, 0)
+                for topic_partition in consumer_group_offsets[group].result(SECONDS).topic_partitions
+            ]
+            if sum(result) == count:
                 return
         except KafkaException as error:
-            found = str(error)
+            result = str(error)
         time.sleep(0.1)
-    raise AssertionError(f"{group} has committed {found}, not {count} records")
+    raise AssertionError(f"{group} has committed {result}, not {count} records")
 
 
 @pytest.fixture

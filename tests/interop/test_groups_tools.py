@@ -57,8 +57,8 @@ def test_consumer_groups_tool_works(cluster: Cluster, java_clients: JavaClients,
 
 
 def offsets(clients: JavaClients, cluster: Cluster) -> dict[str, int]:
-    found = clients.admin(cluster.bootstrap).call("list_group_offsets", groups=["classic"])["classic"]
-    return {place: each["offset"] for place, each in found.items() if each is not None}
+    group = clients.admin(cluster.bootstrap).call("list_group_offsets", groups=["classic"])["classic"]
+    return {name: record["offset"] for name, record in group.items() if record is not None}
 
 
 def test_transactions_tool_works(cluster: Cluster, java_clients: JavaClients, kafka_jvm: object) -> None:
@@ -112,11 +112,11 @@ async def test_aiokafka_members_form_group(cluster: Cluster) -> None:
                     await producer.send_and_wait("shared", b"%d" % number, partition=number % 4)
                 await producer.send_offsets_to_transaction({TopicPartition("news", 0): 5}, "aio-offsets")
             values = set()
-            for each in (one, two):
+            for entry in (one, two):
                 async with asyncio.timeout(SECONDS):
                     for _ in range(4):
-                        values.add((await each.getone()).value)
-                await each.commit()
+                        values.add((await entry.getone()).value)
+                await entry.commit()
             assert values == {b"%d" % number for number in range(8)}
         # One goes; the other takes over where it was.
         await one.stop()

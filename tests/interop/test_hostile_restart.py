@@ -49,7 +49,7 @@ def damaged_directories() -> dict[str, Damaged]:
 
 def recorded() -> dict[str, Any]:
     lines = FIXTURE.read_text().splitlines() if FIXTURE.exists() else []
-    return {each["damage"]: each for each in map(json.loads, lines)}
+    return {line["damage"]: line for line in map(json.loads, lines)}
 
 
 @pytest.mark.parametrize("name", list(damaged_directories()))
@@ -67,9 +67,9 @@ def test_kafka_outcome_is_as_recorded(
             outcome = "started"
     except (KafkaDiedError, OSError):
         outcome = "died"
-    strays = sorted(each.name.partition(".")[0] for each in (tmp_path / "data").glob("*-stray"))
+    strays = sorted(path.name.partition(".")[0] for path in (tmp_path / "data").glob("*-stray"))
     line = {"damage": name, "kafka": outcome, "kafka_strays": strays, "ottla": check_restart(stopped(True), damaged)}
     if os.environ.get("OTTLA_WRITE_FIXTURES"):
         lines = {**recorded(), name: line}
-        FIXTURE.write_text("".join(json.dumps(each) + "\n" for each in lines.values()))
+        FIXTURE.write_text("".join(json.dumps(line) + "\n" for line in lines.values()))
     assert recorded()[name] == line

@@ -36,9 +36,9 @@ def test_records_round_trip(apache_kafka: ApacheKafka, java_clients: JavaClients
     ]
     with java_clients.producer(apache_kafka.bootstrap, compression_type=compression) as producer:
         sent = producer.send(records)
-    assert [(each["partition"], each["offset"]) for each in sent] == [(0, 0), (0, 1), (1, 0)]
+    assert [(record["partition"], record["offset"]) for record in sent] == [(0, 0), (0, 1), (1, 0)]
     read = java_clients.read_all(apache_kafka.bootstrap, [topic])
-    assert [each.to_json() for each in read] == [each.to_json() for each in records]
+    assert [entry.to_json() for entry in read] == [record.to_json() for record in records]
 
 
 def test_read_committed_skips_aborted_transaction(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
@@ -53,7 +53,7 @@ def test_read_committed_skips_aborted_transaction(apache_kafka: ApacheKafka, jav
         producer.send_offsets({"aborted:0": 1}, group="harness-offsets")
         producer.commit()
     read = java_clients.read_all(apache_kafka.bootstrap, ["aborted"], isolation_level="read_committed")
-    assert [each.value for each in read] == [b"yes"]
+    assert [record.value for record in read] == [b"yes"]
     offsets = java_clients.admin(apache_kafka.bootstrap).call("list_group_offsets", groups=["harness-offsets"])
     assert offsets["harness-offsets"]["aborted:0"]["offset"] == 1
 
@@ -96,7 +96,7 @@ def test_share_group_acknowledges(apache_kafka: ApacheKafka, java_clients: JavaC
     with java_clients.share_consumer(apache_kafka.bootstrap, **settings) as consumer:
         consumer.subscribe("shares")
         read = consumer.poll(min_records=3, acknowledge="ACCEPT")
-    assert [(each.value, each.delivery_count) for each in read] == [(b"0", 1), (b"1", 1), (b"2", 1)]
+    assert [(record.value, record.delivery_count) for record in read] == [(b"0", 1), (b"1", 1), (b"2", 1)]
 
 
 def test_errors_keep_kafkas_names(apache_kafka: ApacheKafka, java_clients: JavaClients) -> None:
@@ -112,7 +112,7 @@ def test_scram_users_log_in(apache_kafka: ApacheKafka, java_clients: JavaClients
     user = {"user": "harness", "mechanism": "SCRAM-SHA-256", "password": "secret"}
     admin.call("alter_scram", users=[user])
     sasl = sasl_config("SCRAM-SHA-256", "harness", "secret")
-    found: list[str] = []
+    result: list[str] = []
 
     def logged_in() -> bool:
         try:
@@ -121,8 +121,8 @@ def test_scram_users_log_in(apache_kafka: ApacheKafka, java_clients: JavaClients
             if error.name != "SASL_AUTHENTICATION_FAILED":
                 raise
             return False
-        found.append(cluster["cluster_id"])
+        result.append(cluster["cluster_id"])
         return True
 
     eventually(logged_in)
-    assert found == [apache_kafka.cluster_id]
+    assert result == [apache_kafka.cluster_id]

@@ -127,8 +127,8 @@ class Load:
                 def appended(error: object, message: Message) -> None:
                     if error is None:
                         self.deliveries += 1
-                        place = (message.topic() or "", message.partition() or 0)
-                        self.acknowledged.setdefault(place, {})[message.offset() or 0] = digest(value)
+                        position = (message.topic() or "", message.partition() or 0)
+                        self.acknowledged.setdefault(position, {})[message.offset() or 0] = digest(value)
 
                 producer.produce("appended", value, partition=number % 2, on_delivery=appended)
         except BufferError:
@@ -151,10 +151,10 @@ class Load:
         assert self.topics <= there, f"seed {SEED}: lost topics {sorted(self.topics - there)}"
         for (topic, partition), expected in sorted(self.acknowledged.items()):
             start = self.checked.get((topic, partition), 0)
-            found = {offset: digest(value) for offset, _, value in read(bootstrap, topic, partition, start)}
-            lost = [offset for offset in expected if offset >= start and found.get(offset) != expected[offset]]
+            result = {offset: digest(value) for offset, _, value in read(bootstrap, topic, partition, start)}
+            lost = [offset for offset in expected if offset >= start and result.get(offset) != expected[offset]]
             assert lost == [], f"seed {SEED}: {topic}-{partition} lost or changed {lost[:5]} of {len(expected)}"
-            self.checked[topic, partition] = max(found, default=start - 1) + 1
+            self.checked[topic, partition] = max(result, default=start - 1) + 1
         newest: dict[bytes, int] = {}
         for _, key, value in read(bootstrap, "compacted", 0, 0):
             newest[key] = int(value.partition(b" ")[0])
@@ -163,13 +163,13 @@ class Load:
 
     def contents(self, bootstrap: str) -> dict[str, dict[int | bytes, bytes]]:
         """Every record that is there, acknowledged or not, and the newest of each key where they are compacted."""
-        told: dict[str, dict[int | bytes, bytes]] = {}
+        contents: dict[str, dict[int | bytes, bytes]] = {}
         for partition in (0, 1):
-            told[f"appended-{partition}"] = {
+            contents[f"appended-{partition}"] = {
                 offset: digest(value) for offset, _, value in read(bootstrap, "appended", partition, 0)
             }
-        told["compacted-0"] = {key: digest(value) for _, key, value in read(bootstrap, "compacted", 0, 0)}
-        return told
+        contents["compacted-0"] = {key: digest(value) for _, key, value in read(bootstrap, "compacted", 0, 0)}
+        return contents
 
 
 def digest(value: bytes) -> bytes:
@@ -178,14 +178,14 @@ def digest(value: bytes) -> bytes:
 
 def read(bootstrap: str, topic: str, partition: int, start: int) -> list[tuple[int, bytes, bytes]]:
     """Offset, key and value of every record from an offset to the end; offsets must grow."""
-    found: list[tuple[int, bytes, bytes]] = []
+    result: list[tuple[int, bytes, bytes]] = []
     for message in read_to_end(bootstrap, topic, {partition: start}):
         offset = message.offset()
         assert offset is not None
         assert offset >= start, f"seed {SEED}: {topic}-{partition} has {offset} after {start - 1}"
         start = offset + 1
-        found.append((offset, message.key() or b"", message.value() or b""))
-    return found
+        result.append((offset, message.key() or b"", message.value() or b""))
+    return result
 
 
 def test_acknowledged_records_survive_kills(
@@ -215,7 +215,7 @@ def test_acknowledged_records_survive_kills(
         load.checked.clear()
         load.check(kafka.bootstrap)
         read_by_kafka = load.contents(kafka.bootstrap)
-    different = [place for place in there if there[place] != read_by_kafka[place]]
+    different = [position for position in there if there[position] != read_by_kafka[position]]
     assert different == [], f"seed {SEED}: Apache Kafka reads other records in {different}"
     assert kafka.recovered_logs() == []
     # Apache Kafka also opens what the last kill left, without a start of ottla in between.

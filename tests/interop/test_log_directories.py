@@ -78,86 +78,93 @@ class Directories:
     def described(self) -> DescribeLogDirsResponse:
         return self.client.to_node(1, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
 
-    def await_cordoned(self, *wanted: str) -> None:
+    def await_cordoned(self, *expected: str) -> None:
         """A change has its effect a little after the answer: in the controller too, which the broker has to tell."""
         self.wait(
-            lambda: {self._named(each.log_dir) for each in self.described().results if each.is_cordoned}, set(wanted)
+            lambda: {self._named(result.log_dir) for result in self.described().results if result.is_cordoned},
+            set(expected),
         )
-        self.wait(lambda: recorded(*self.directories)[0][-1:], [sorted(wanted)])
+        self.wait(lambda: recorded(*self.directories)[0][-1:], [sorted(expected)])
 
     def await_recorded(self, *topics: str) -> None:
         """The controller is told of the directories that a broker chose after the answer, too."""
 
         def places() -> dict[str, list[str]]:
-            found = {topic: self.places(topic) for topic in topics}
-            return {topic: sorted(name for name in each for _ in range(each[name])) for topic, each in found.items()}
+            observe = {topic: self.places(topic) for topic in topics}
+            return {
+                topic: sorted(name for name in value for _ in range(value[name])) for topic, value in observe.items()
+            }
 
         self.wait(lambda: recorded(*self.directories)[1], places())
 
-    def wait(self, found: Callable[[], object], wanted: object) -> None:
+    def wait(self, observe: Callable[[], object], expected: object) -> None:
         deadline = time.monotonic() + SECONDS
-        while (last := found()) != wanted:
-            assert time.monotonic() < deadline, f"{last} is not {wanted}, after {self.answers}"
+        while (last := observe()) != expected:
+            assert time.monotonic() < deadline, f"{last} is not {expected}, after {self.answers}"
             time.sleep(0.05)
 
     def places(self, topic: str) -> dict[str, int]:
         return {
-            self._named(each.log_dir): sum(len(found.partitions) for found in each.topics if found.name == topic)
-            for each in self.described().results
+            self._named(result.log_dir): sum(
+                len(observe.partitions) for observe in result.topics if observe.name == topic
+            )
+            for result in self.described().results
         }
 
     def move(self, topic: str, partition: int, to: str) -> None:
-        asked = AlterReplicaLogDirsRequest(
+        directories = AlterReplicaLogDirsRequest(
             dirs=[
                 AlterReplicaLogDir(
                     path=self.paths[to], topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])]
                 )
             ]
         )
-        answer = self.client.to_node(1, asked, AlterReplicaLogDirsResponse)
+        answer = self.client.to_node(1, directories, AlterReplicaLogDirsResponse)
         self.answers.append((f"move {topic}-{partition} to {to}", answer.results[0].partitions[0].error_code))
 
 
-def conversation(asked: Directories) -> None:
+def conversation(directories: Directories) -> None:
     def make(topic: str, partitions: int) -> None:
-        asked.tries(
+        directories.tries(
             f"create {topic}",
-            lambda: create_topic(asked.client, topic, partitions=partitions, replication_factor=1),
+            lambda: create_topic(directories.client, topic, partitions=partitions, replication_factor=1),
         )
 
     make("spread", 6)
-    asked.wait(lambda: sum(asked.places("spread").values()), 6)
-    asked.answers.append(asked.places("spread"))
+    directories.wait(lambda: sum(directories.places("spread").values()), 6)
+    directories.answers.append(directories.places("spread"))
     for wrong in ("/nowhere", "*,two", "one,/nowhere", "two,two", "one,,two"):
-        asked.cordon(wrong)
-    asked.tries(
+        directories.cordon(wrong)
+    directories.tries(
         "cordon everywhere",
-        lambda: alter_configs(asked.client, Resource.BROKER, "", [(CONFIG, Operation.SET, asked.paths["one"])]),
+        lambda: alter_configs(
+            directories.client, Resource.BROKER, "", [(CONFIG, Operation.SET, directories.paths["one"])]
+        ),
     )
-    asked.cordon("two")
-    asked.await_cordoned("two")
+    directories.cordon("two")
+    directories.await_cordoned("two")
     make("kept", 4)
-    asked.wait(lambda: sum(asked.places("kept").values()), 4)
-    asked.answers.append(asked.places("kept"))
-    asked.move("kept", 0, "two")
-    asked.move("kept", 0, "one")
-    asked.cordon("*")
-    asked.await_cordoned("one", "two")
+    directories.wait(lambda: sum(directories.places("kept").values()), 4)
+    directories.answers.append(directories.places("kept"))
+    directories.move("kept", 0, "two")
+    directories.move("kept", 0, "one")
+    directories.cordon("*")
+    directories.await_cordoned("one", "two")
     make("refused", 1)
-    asked.tries("grow kept", lambda: create_partitions(asked.client, "kept", 5))
-    asked.tries(
+    directories.tries("grow kept", lambda: create_partitions(directories.client, "kept", 5))
+    directories.tries(
         "create by hand",
-        lambda: create_topic(asked.client, "by-hand", assignment={0: [1]}),
+        lambda: create_topic(directories.client, "by-hand", assignment={0: [1]}),
     )
-    asked.wait(lambda: sum(asked.places("by-hand").values()), 1)
-    asked.cordon(None)
-    asked.await_cordoned()
+    directories.wait(lambda: sum(directories.places("by-hand").values()), 1)
+    directories.cordon(None)
+    directories.await_cordoned()
     make("late", 2)
-    asked.wait(lambda: sum(asked.places("late").values()), 2)
-    asked.answers.append(asked.places("late"))
-    asked.move("kept", 0, "two")
-    asked.wait(lambda: asked.places("kept"), {"one": 3, "two": 1})
-    asked.await_recorded("spread", "kept", "by-hand", "late")
+    directories.wait(lambda: sum(directories.places("late").values()), 2)
+    directories.answers.append(directories.places("late"))
+    directories.move("kept", 0, "two")
+    directories.wait(lambda: directories.places("kept"), {"one": 3, "two": 1})
+    directories.await_recorded("spread", "kept", "by-hand", "late")
 
 
 def recorded(one: Path, two: Path) -> tuple[list[list[str]], dict[str, list[str]]]:
@@ -167,7 +174,7 @@ def recorded(one: Path, two: Path) -> tuple[list[list[str]], dict[str, list[str]
     }
     cordoned: list[list[str]] = []
     topics: dict[object, str] = {}
-    places: dict[tuple[str, int], str] = {}
+    counts: dict[tuple[str, int], str] = {}
     for segment in sorted((one / "__cluster_metadata-0").glob("*.log")):
         for header, record in iter_all_records(segment.read_bytes()):
             message = None if header.is_control else decode_metadata_record(record.value or b"")
@@ -176,26 +183,26 @@ def recorded(one: Path, two: Path) -> tuple[list[list[str]], dict[str, list[str]
                     topics[message.topic_id] = message.name
                 case PartitionRecord() | PartitionChangeRecord() if message.directories:
                     directory = message.directories[0]
-                    places[topics[message.topic_id], message.partition_id] = names.get(directory, str(directory))
+                    counts[topics[message.topic_id], message.partition_id] = names.get(directory, str(directory))
                 case BrokerRegistrationChangeRecord() if message.cordoned_log_dirs is not None:
-                    cordoned.append(sorted(names[each] for each in message.cordoned_log_dirs))
+                    cordoned.append(sorted(names[cordoned_log_dir] for cordoned_log_dir in message.cordoned_log_dirs))
     at_last: dict[str, list[str]] = {}
-    for (topic, _), place in sorted(places.items()):
-        at_last.setdefault(topic, []).append(place)
-    return cordoned, {topic: sorted(found) for topic, found in at_last.items()}
+    for (topic, _), value in sorted(counts.items()):
+        at_last.setdefault(topic, []).append(value)
+    return cordoned, {topic: sorted(observe) for topic, observe in at_last.items()}
 
 
 def test_both_place_and_refuse_partitions_alike(
     tmp_path: Path, apache_kafka_factory: Callable[..., ApacheKafka], ottla_factory: Callable[..., OttlaNode]
 ) -> None:
-    found = {}
+    observe = {}
     for name, factory in (("kafka", apache_kafka_factory), ("ottla", ottla_factory)):
         one, two = tmp_path / name / "one", tmp_path / name / "two"
         with (
             factory(log_dir=one, settings={"log.dirs": f"{one},{two}"}) as node,
             Client(node.bootstrap, timeout=SECONDS) as client,
         ):
-            asked = Directories(client, one, two)
-            conversation(asked)
-        found[name] = [*asked.answers, *recorded(one, two)]
-    assert found["ottla"] == found["kafka"]
+            directories = Directories(client, one, two)
+            conversation(directories)
+        observe[name] = [*directories.answers, *recorded(one, two)]
+    assert observe["ottla"] == observe["kafka"]

@@ -91,13 +91,13 @@ class Controller:
                 self.directory.create_log(TopicPartition(topic.name, index), LogConfig(), topic.id)
 
     def create_topic(self, name: str, partitions: int, **configs: str) -> None:
-        wanted = CreatableTopic(
+        expected = CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key.replace("_", "."), value=text) for key, text in configs.items()],
         )
-        results, records = create_topics(self.log.image, [wanted], layers=LAYERS, random=self.random)
+        results, records = create_topics(self.log.image, [expected], layers=LAYERS, random=self.random)
         assert results[0].error_code == 0, results
         self.append(records)
 

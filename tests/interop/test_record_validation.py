@@ -120,7 +120,7 @@ def ours(name: str, data: bytes | bytearray, now: int) -> tuple[int, tuple[int, 
     try:
         validate(data, RULES[name], now)
     except InvalidRecords as error:
-        return int(error.code), tuple(each.batch_index for each in error.record_errors)
+        return int(error.code), tuple(record_error.batch_index for record_error in error.record_errors)
     return 0, ()
 
 
@@ -226,12 +226,12 @@ def test_both_store_same_bytes(topics: Topics, codec: CompressionType) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name.lower())
-@pytest.mark.parametrize("wanted", CODECS, ids=lambda codec: f"to {codec.name.lower()}")
+@pytest.mark.parametrize("compression", CODECS, ids=lambda codec: f"to {codec.name.lower()}")
 def test_both_recompress_to_topic_compression_type(
-    topics: Topics, codec: CompressionType, wanted: CompressionType
+    topics: Topics, codec: CompressionType, compression: CompressionType
 ) -> None:
     now = int(time.time() * 1000)
-    topic = f"to-{wanted.name.lower()}"
+    topic = f"to-{compression.name.lower()}"
     data = build_batch([Record(0, now + i, b"k", b"v" * 500) for i in range(200)], compression=codec)
     answer = topics.ask(topic, data)
     assert answer.code == 0
@@ -240,7 +240,7 @@ def test_both_recompress_to_topic_compression_type(
     valid = validate(data, RULES[topic], now)
     stamped = valid.stamp(answer.base_offset, stored.partition_leader_epoch)
     mine = read_header(stamped)
-    assert mine.compression == stored.compression == wanted
+    assert mine.compression == stored.compression == compression
     assert check_crc(log, stored)
     same = ("attributes", "base_offset", "last_offset_delta", "base_timestamp", "max_timestamp", "record_count")
     assert [getattr(mine, name) for name in same] == [getattr(stored, name) for name in same]
@@ -275,8 +275,8 @@ def test_librdkafka_batches_are_read(topics: Topics, codec: CompressionType) -> 
         Record(i, 1_700_000_000_000 + i, b"key %d" % i if i % 3 else None, b"value" * i, (("h", b"x"), ("n", None)))
         for i in range(200)
     ]
-    for each in sent:
-        producer.produce(name, each.value, each.key, timestamp=each.timestamp, headers=list(each.headers))
+    for entry in sent:
+        producer.produce(name, entry.value, entry.key, timestamp=entry.timestamp, headers=list(entry.headers))
     assert producer.flush(SECONDS) == 0
     log = topics.log(f"librdkafka-{codec.name.lower()}")
     batches = list(iter_batches(log))

@@ -37,7 +37,7 @@ QUESTIONS = [name for name in scenario.QUESTIONS if name not in ("quorum", "toke
 
 
 @dataclass(slots=True)
-class Told:
+class Outcome:
     """What happened in ottla, and what each broker said afterwards."""
 
     node: Any
@@ -47,26 +47,26 @@ class Told:
 
     def ask(self, clients: JavaClients) -> None:
         """Put every question and keep answers and refusals."""
-        asked = scenario.Asked(self.node, clients)
+        scenario_run = scenario.Asked(self.node, clients)
         for name in QUESTIONS:
             try:
-                self.answers[name] = scenario.QUESTIONS[name](asked)
+                self.answers[name] = scenario.QUESTIONS[name](scenario_run)
             except Exception as problem:
                 self.problems[f"ask {name}"] = problem
         self.records = scenario.collect_records(self.node, clients)
 
 
 @pytest.fixture(scope="module")
-def told(
+def outcomes(
     kafka_jvm: Jvm,
     java_clients: JavaClients,
     tmp_path_factory: pytest.TempPathFactory,
     module_node: Callable[[Any], Any],
-) -> Iterator[tuple[Told, Told]]:
+) -> Iterator[tuple[Outcome, Outcome]]:
     """ottla's story and Kafka's; Kafka is running, on the directory that ottla wrote."""
     data = tmp_path_factory.mktemp("ottlas") / "data"
     settings = {**SETTINGS, "log.retention.ms": "-1"}
-    ottla = Told(module_node(OttlaNode(data, settings=settings)))
+    ottla = Outcome(module_node(OttlaNode(data, settings=settings)))
     with ottla.node:
         for name, step in STEPS.items():
             try:
@@ -75,40 +75,42 @@ def told(
                 ottla.problems[name] = problem
     with ottla.node:  # started again, as Kafka is: loading forgets producers whose last record is old
         ottla.ask(java_clients)
-    kafka = Told(module_node(ApacheKafka(data, settings=settings)))
+    kafka = Outcome(module_node(ApacheKafka(data, settings=settings)))
     with kafka.node:
         kafka.ask(java_clients)
         yield ottla, kafka
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_kafka_clients_fill_ottla_directory(told: tuple[Told, Told], step: str) -> None:
-    if step in told[0].problems:
-        raise told[0].problems[step]
+def test_kafka_clients_fill_ottla_directory(outcomes: tuple[Outcome, Outcome], step: str) -> None:
+    if step in outcomes[0].problems:
+        raise outcomes[0].problems[step]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_kafka_describes_ottla_directory_as_ottla(told: tuple[Told, Told], question: str) -> None:
-    ottla, kafka = told
-    for each in told:
-        if f"ask {question}" in each.problems:
-            raise each.problems[f"ask {question}"]
+def test_kafka_describes_ottla_directory_as_ottla(outcomes: tuple[Outcome, Outcome], question: str) -> None:
+    ottla, kafka = outcomes
+    for entry in outcomes:
+        if f"ask {question}" in entry.problems:
+            raise entry.problems[f"ask {question}"]
     assert comparable(question, kafka.answers[question]) == comparable(question, ottla.answers[question])
 
 
-def test_kafka_reads_all_records_of_ottla(told: tuple[Told, Told]) -> None:
-    ottla, kafka = told
+def test_kafka_reads_all_records_of_ottla(outcomes: tuple[Outcome, Outcome]) -> None:
+    ottla, kafka = outcomes
     assert kafka.records == ottla.records
 
 
-def test_neither_broker_logs_warnings(told: tuple[Told, Told]) -> None:
-    ottla, kafka = told
+def test_neither_broker_logs_warnings(outcomes: tuple[Outcome, Outcome]) -> None:
+    ottla, kafka = outcomes
     assert ottla.node.complaints() == []
     assert kafka.node.complaints() == []
     assert kafka.node.recovered_logs() == []
 
 
-def test_dump_log_segments_finds_no_fault_in_any_file(told: tuple[Told, Told], java_clients: JavaClients) -> None:
-    kafka = told[1].node
+def test_dump_log_segments_finds_no_fault_in_any_file(
+    outcomes: tuple[Outcome, Outcome], java_clients: JavaClients
+) -> None:
+    kafka = outcomes[1].node
     kafka.stop()  # the files as they are after both brokers
     check_log_directory(kafka.log_dir, java_clients)

@@ -39,10 +39,13 @@ def test_random_schemas_equal_avros_java_library() -> None:
         try:
             first, second = AvroSchema.parse(reader), AvroSchema.parse(writer)
         except InvalidSchemaError:
-            found = ["refused"]
+            result = ["refused"]
             refused += 1
         else:
-            problems = [f"{each.type} {each.location} {each.detail}" for each in first.incompatibilities(second)]
-            found = [first.canonical(), second.canonical(), *problems]
-        assert found == expected, (reader, writer)
+            problems = [
+                f"{incompatibility.type} {incompatibility.location} {incompatibility.detail}"
+                for incompatibility in first.incompatibilities(second)
+            ]
+            result = [first.canonical(), second.canonical(), *problems]
+        assert result == expected, (reader, writer)
     assert 0 < refused < CASES / 2

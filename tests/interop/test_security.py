@@ -88,23 +88,23 @@ def address(cluster: Cluster, protocol: str) -> str:
 
 
 def settings(protocol: str, mechanism: str | None, certificates: Path, *, name: str = "alice") -> dict[str, str]:
-    found = {"security.protocol": protocol}
+    settings = {"security.protocol": protocol}
     if mechanism is not None:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        found["sasl.mechanism"] = mechanism
-        found["sasl.jaas.config"] = (
+        settings["sasl.mechanism"] = mechanism
+        settings["sasl.jaas.config"] = (
             f'org.apache.kafka.common.security.{module} required username="{name}" password="{USERS[name]}";'
         )
     if protocol.endswith("SSL"):
-        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(certificates / "ca.pem")}
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(certificates / "ca.pem")}
     if protocol == "SSL":
-        found |= {
+        settings |= {
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": str(certificates / "alice.p12"),
             "ssl.keystore.password": "alice-store",
             "ssl.key.password": "alice-store",
         }
-    return found
+    return settings
 
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -127,7 +127,7 @@ def test_java_clients_log_in(
         while value not in seen:
             came = consumer.poll(timeout_ms=SECONDS * 1000)
             assert came, f"after {seen} nothing came in {SECONDS} s"
-            seen += [each.value for each in came]
+            seen += [record.value for record in came]
 
 
 def test_unauthorized_java_client_is_refused(cluster: Cluster, java_clients: JavaClients, certificates: Path) -> None:
@@ -212,7 +212,7 @@ def test_java_client_logs_in_with_signed_token(kafka_jvm: object, tmp_path: Path
             pytest.raises(KafkaClientError, match="another issuer"),
         ):
             producer.send([Record("orders", b"not taken")])
-        assert [each.value for each in cluster.records("orders")] == [b"by a signed token"]
+        assert [record.value for record in cluster.records("orders")] == [b"by a signed token"]
 
 
 # franz-go
@@ -305,11 +305,11 @@ def _known(admin: Client, name: str) -> None:
 
 def test_ottla_client_changes_kafka_acls(kafka: ApacheKafka) -> None:
     entry = allow("dora", "read", topic="pay-", prefixed=True)
-    wanted = AclFilter(principal="User:dora")
+    expected = AclFilter(principal="User:dora")
 
     def expect(entries: list[object]) -> Callable[[], None]:
         def look() -> None:
-            if list_acls(admin, wanted) != entries:
+            if list_acls(admin, expected) != entries:
                 raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "not known on the broker yet")
 
         return look
@@ -317,7 +317,7 @@ def test_ottla_client_changes_kafka_acls(kafka: ApacheKafka) -> None:
     with kafka_client(kafka, "PLAIN", "admin", "admin-secret") as admin:
         create_acls(admin, [entry])
         admin.retrying(expect([entry]))
-        assert delete_acls(admin, wanted) == [entry]
+        assert delete_acls(admin, expected) == [entry]
         admin.retrying(expect([]))
     with kafka_client(kafka, "PLAIN", "alice", "alice-secret") as alice, pytest.raises(KafkaError) as caught:
         create_acls(alice, [entry])

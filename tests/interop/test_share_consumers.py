@@ -52,7 +52,7 @@ def test_two_share_consumers_get_every_record_once(node: OttlaNode, java_clients
         two.subscribe("shared")
         for _ in range(200):
             for consumer in (one, two):
-                seen += [each.value for each in consumer.poll(timeout_ms=2_000)]
+                seen += [record.value for record in consumer.poll(timeout_ms=2_000)]
             if len(seen) >= RECORDS:
                 break
     assert sorted(seen, key=lambda value: int(value or b"0")) == [b"%d" % number for number in range(RECORDS)]
@@ -79,12 +79,12 @@ def test_share_consumer_skips_aborted_and_rereads_released_records(node: OttlaNo
             consumer.call(
                 "acknowledge",
                 records=[
-                    {"topic": each.topic, "partition": each.partition, "offset": each.offset}
-                    | {"type": "RELEASE" if each.delivery_count == 1 else "ACCEPT"}
-                    for each in records
+                    {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+                    | {"type": "RELEASE" if record.delivery_count == 1 else "ACCEPT"}
+                    for record in records
                 ],
             )
             answered = consumer.call("commit")
             assert not any(answered.values()), answered
-            came += [(each.value, each.delivery_count) for each in records]
+            came += [(record.value, record.delivery_count) for record in records]
     assert sorted(came) == [(b"kept", 1), (b"kept", 2), (b"kept too", 1), (b"kept too", 2)]

@@ -53,14 +53,14 @@ class Member:
 
     def fetch(self) -> list[tuple[int, int]]:
         """What the member is given; there must be something."""
-        given: list[tuple[int, int]] = []
+        acquired: list[tuple[int, int]] = []
 
         def come() -> bool:
-            given[:] = self.fetch_once()
-            return bool(given)
+            acquired[:] = self.fetch_once()
+            return bool(acquired)
 
         self.shared.talk.wait_until(come, f"{self.name} is given nothing")
-        return given
+        return acquired
 
     def fetch_once(self) -> list[tuple[int, int]]:
         """What the member is given, if anything."""
@@ -81,8 +81,12 @@ class Member:
         assert answer.error_code == 0, answer
         self.epoch += 1
         parts = [data for topic in answer.responses for data in topic.partitions]
-        assert {ErrorCode(each.error_code) for each in parts} <= {ErrorCode.NONE} | NOT_YET, answer
-        return [(each.first_offset, each.last_offset) for data in parts for each in data.acquired_records]
+        assert {ErrorCode(part.error_code) for part in parts} <= {ErrorCode.NONE} | NOT_YET, answer
+        return [
+            (acquired_record.first_offset, acquired_record.last_offset)
+            for data in parts
+            for acquired_record in data.acquired_records
+        ]
 
     def acknowledge(self, first: int, last: int) -> None:
         """Say of each record what became of it, and remember what is over."""
@@ -97,7 +101,7 @@ class Member:
         )
         answer = self.shared.talk.quietly(request, k79.ShareAcknowledgeResponse)
         self.epoch += 1
-        assert [each.error_code for topic in answer.responses for each in topic.partitions] == [0], answer
+        assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [0], answer
         self.over.update(offset for offset, kind in enumerate(types, first) if kind != RELEASE)
 
 
@@ -134,12 +138,12 @@ def test_acknowledged_records_are_not_redelivered_after_kills(
             shared.find_coordinator()
             name = type(broker).__name__
             reader = Member(shared, f"reader of {name}", 0)
-            given: set[int] = set()
-            while len(given) <= RECORDS:
+            acquired: set[int] = set()
+            while len(acquired) <= RECORDS:
                 for first, last in reader.fetch():
-                    given.update(range(first, last + 1))
-            while found := reader.fetch_once():
-                for first, last in found:
-                    given.update(range(first, last + 1))
-            assert not over & given, f"{name} gave again {sorted(over & given)[:5]}"
+                    acquired.update(range(first, last + 1))
+            while acquired := reader.fetch_once():
+                for first, last in acquired:
+                    acquired.update(range(first, last + 1))
+            assert not over & acquired, f"{name} gave again {sorted(over & acquired)[:5]}"
             talk.close()

@@ -53,7 +53,7 @@ def test_share_groups_tool_works(cluster: Cluster, java_clients: JavaClients, ka
         assert [line[-1] for line in members if line[:1] == [GROUP]] == ["jobs:0,1"]
         assert "Stable" in tool("--describe", "--state", "--group", GROUP)
     # Where the group begins moves on with the next write, as in Kafka; what is complete until then counts for the lag.
-    assert {place: lag for place, (_, lag) in offsets().items()} == {"0": "0", "1": "0"}
+    assert {offset_name: lag for offset_name, (_, lag) in offsets().items()} == {"0": "0", "1": "0"}
     assert "Successful" in tool("--delete-offsets", "--group", GROUP, "--topic", "jobs")
     assert offsets() == {}
     assert "success" in tool("--delete", "--group", GROUP)
@@ -65,8 +65,8 @@ def test_ottla_commands_manage_share_groups_of_kafka(apache_kafka: ApacheKafka, 
 
     def offsets() -> dict[str, str]:
         """Start offsets by partition, as Kafka's tool tells them."""
-        told = apache_kafka.tool(SHARE_GROUPS, "--describe", "--offsets", "--group", "moved", check=False)
-        lines = [line.split() for line in told.splitlines()]
+        tool = apache_kafka.tool(SHARE_GROUPS, "--describe", "--offsets", "--group", "moved", check=False)
+        lines = [line.split() for line in tool.splitlines()]
         return {line[2]: line[3] for line in lines if line[:2] == ["moved", "moved-jobs"]}
 
     java_clients.admin(where).create_topic("moved-jobs", 2)

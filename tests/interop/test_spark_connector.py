@@ -55,8 +55,8 @@ def fill(bootstrap: str) -> None:
     writer.init_transactions(SECONDS)
     for number in range(8):
         writer.begin_transaction()
-        for each in range(5):
-            writer.produce("spark-transactions", value=f"{number}/{each}", partition=0)
+        for index in range(5):
+            writer.produce("spark-transactions", value=f"{number}/{index}", partition=0)
         assert writer.flush(SECONDS) == 0
         if number % 2:
             writer.abort_transaction(SECONDS)
@@ -66,7 +66,7 @@ def fill(bootstrap: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def results(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the job saw on both brokers."""
     try:
         check_setup()
@@ -97,29 +97,29 @@ def found(apache_kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_both_formats_return_same_columns_and_rows(found: dict[str, Any], broker: str) -> None:
-    assert found[broker]["schemas"]["ottla"] == found[broker]["schemas"]["kafka"]
-    assert found[broker]["rows"] == RECORDS
-    assert found[broker]["ottla differs"] == []
+def test_both_formats_return_same_columns_and_rows(results: dict[str, Any], broker: str) -> None:
+    assert results[broker]["schemas"]["ottla"] == results[broker]["schemas"]["kafka"]
+    assert results[broker]["rows"] == RECORDS
+    assert results[broker]["ottla differs"] == []
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_directory_of_running_broker_has_same_rows(found: dict[str, Any], broker: str) -> None:
-    assert found[broker]["ottla-log differs"] == []
+def test_directory_of_running_broker_has_same_rows(results: dict[str, Any], broker: str) -> None:
+    assert results[broker]["ottla-log differs"] == []
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_both_formats_read_committed_rows(found: dict[str, Any], broker: str) -> None:
-    wanted = sorted(f"{number}/{each}" for number in range(0, 8, 2) for each in range(5))
-    assert found[broker]["committed"] == {"kafka": wanted, "ottla": wanted}
-    assert found[broker]["uncommitted"] == {"kafka": 40, "ottla": 40}
+def test_both_formats_read_committed_rows(results: dict[str, Any], broker: str) -> None:
+    expected = sorted(f"{number}/{index}" for number in range(0, 8, 2) for index in range(5))
+    assert results[broker]["committed"] == {"kafka": expected, "ottla": expected}
+    assert results[broker]["uncommitted"] == {"kafka": 40, "ottla": 40}
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_connector_streams_into_its_sink(found: dict[str, Any], broker: str) -> None:
-    assert found[broker]["streamed"] == {"rows": RECORDS, "distinct": RECORDS}
+def test_connector_streams_into_its_sink(results: dict[str, Any], broker: str) -> None:
+    assert results[broker]["streamed"] == {"rows": RECORDS, "distinct": RECORDS}
 
 
 @pytest.mark.parametrize("broker", ["ottla", "kafka"])
-def test_connector_writes_batch(found: dict[str, Any], broker: str) -> None:
-    assert found[broker]["written"] == 200
+def test_connector_writes_batch(results: dict[str, Any], broker: str) -> None:
+    assert results[broker]["written"] == 200

@@ -49,13 +49,13 @@ def make_targets(brokers: dict[str, str], folder: Path, name: str) -> list[dict[
         topic = name.replace(" ", "-")
         with Client(bootstrap, timeout=300) as client:
             create_topic(client, topic, partitions=2, replication_factor=1)
-        place = folder / f"{topic}-{kind}"
+        directory = folder / f"{topic}-{kind}"
         targets.append(
             {
                 "bootstrap": bootstrap,
                 "topic": topic,
-                "checkpoint": f"{place}-checkpoint",
-                "flag": f"{place}-flag",
+                "checkpoint": f"{directory}-checkpoint",
+                "flag": f"{directory}-flag",
             }
         )
     return targets

@@ -70,9 +70,9 @@ def send(client: Client, run: int, count: int = 50) -> None:
 
 
 def settings(ottla: OttlaNode, table: Path, kind: str, jars: str) -> list[str]:
-    given = ["orders", "--to", str(table), "--format", kind, "--value", "json", "--json", "-b", ottla.bootstrap]
+    arguments = ["orders", "--to", str(table), "--format", kind, "--value", "json", "--json", "-b", ottla.bootstrap]
     conf = (f"spark.jars={jars}", "spark.sql.shuffle.partitions=2", "spark.driver.memory=1g")
-    return [*given, "--master", "local[2]", *[word for each in conf for word in ("--conf", each)]]
+    return [*arguments, "--master", "local[2]", *[word for entry in conf for word in ("--conf", entry)]]
 
 
 def test_repeated_delta_export_has_each_record_once(tmp_path: Path) -> None:
@@ -102,21 +102,21 @@ def test_killed_iceberg_export_has_each_record_once(tmp_path: Path) -> None:
     table = tmp_path / "lake" / "orders"
     with OttlaNode(tmp_path / "data") as ottla, Client(ottla.bootstrap, timeout=300) as client:
         create_topic(client, "orders", partitions=2)
-        given = settings(ottla, table, "iceberg", jars)
-        code, out, err = export(*given)  # with the default Spark, for which Iceberg has no runtime
+        arguments = settings(ottla, table, "iceberg", jars)
+        code, out, err = export(*arguments)  # with the default Spark, for which Iceberg has no runtime
         assert (code, out) == (1, ""), err
         assert "ottla: Iceberg has no runtime for Spark 4.2.0" in err
         assert not table.exists()
         send(client, 1)
-        code, out, err = export(*given, pyspark=pyspark)
+        code, out, err = export(*arguments, pyspark=pyspark)
         assert code == 0, out + err
         assert json.loads(out)["rows"] == 50
         send(client, 2)
-        killed = begin(*given, pyspark=pyspark)
+        killed = begin(*arguments, pyspark=pyspark)
         kill_when(killed, table / "_ottla_export" / "00000002.prepared")
         counts = (table / "_ottla_export" / "00000002.json").exists()  # it may have come so far before it was killed
         send(client, 3, 7)
-        code, out, err = export(*given, pyspark=pyspark)
+        code, out, err = export(*arguments, pyspark=pyspark)
         assert code == 0, out + err
         assert json.loads(out)["rows"] == (7 if counts else 57)
     snapshots, rows = iceberg_rows(table)
@@ -144,17 +144,17 @@ def iceberg_rows(table: Path) -> tuple[list[str], list[tuple[int, int]]]:
     for snapshot in metadata["snapshots"]:
         with (table / "metadata" / snapshot["manifest-list"].rpartition("/")[2]).open("rb") as listed:
             manifests = [
-                each for each in fastavro.reader(listed) if each["added_snapshot_id"] == snapshot["snapshot-id"]
+                entry for entry in fastavro.reader(listed) if entry["added_snapshot_id"] == snapshot["snapshot-id"]
             ]
         for manifest in manifests:
             with (table / "metadata" / manifest["manifest_path"].rpartition("/")[2]).open("rb") as opened:
                 for entry in fastavro.reader(opened):
                     value = pq.read_table(entry["data_file"]["file_path"]).column("value").to_pylist()
-                    rows += [(each["run"], each["n"]) for each in value]
+                    rows += [(element["run"], element["n"]) for element in value]
     return [
-        each["summary"]["ottla-export-run"]
-        for each in metadata["snapshots"]
-        if int(each["summary"].get("added-records", 0))
+        snapshot["summary"]["ottla-export-run"]
+        for snapshot in metadata["snapshots"]
+        if int(snapshot["summary"].get("added-records", 0))
     ], rows
 
 

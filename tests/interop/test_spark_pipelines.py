@@ -65,7 +65,7 @@ def send(ottla: OttlaNode, topic: str, records: list[tuple[str | None, str | Non
         producer = Producer(client, transactional_id="shop")
         producer.initialize()
         for record in records:
-            key, value = (None if each is None else each.encode() for each in record)
+            key, value = (None if entry is None else entry.encode() for entry in record)
             producer.send(topic, key, value)
         producer.commit()
 
@@ -78,9 +78,9 @@ def by(key: str, rows: list[dict[str, Any]]) -> list[tuple[str | None, str | Non
 def committed(ottla: OttlaNode, topic: str) -> list[Record]:
     """What a consumer with read_committed sees of a topic."""
     with Client(ottla.bootstrap, timeout=300) as client:
-        found = bounds(client, topic, client.topics([topic])[0].partitions)
-        ends = {each: bound.end for each, bound in found.items()}
-        return [each.record for each in RecordReader(client, topic, dict.fromkeys(ends, 0), until=ends)]
+        result = bounds(client, topic, client.topics([topic])[0].partitions)
+        ends = {name: bound.end for name, bound in result.items()}
+        return [entry.record for entry in RecordReader(client, topic, dict.fromkeys(ends, 0), until=ends)]
 
 
 def test_declarative_pipeline_second_run_reads_only_new_records(ottla: OttlaNode, tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_killed_driver_sessions_match_python(ottla: OttlaNode, tmp_path: Path) -
     send(ottla, "clicks", by("user", [last]))
     example.run_to_the_end()
     names = ("user", "start", "end", "clicks", "orders", "spent")
-    found = [json.loads(each.value or b"") for each in committed(ottla, "sessions")]
+    result = [json.loads(record.value or b"") for record in committed(ottla, "sessions")]
     expected = sorted(plain.plain_sessions(clicks))
-    assert sorted(tuple(row[name] for name in names) for row in found) == expected
+    assert sorted(tuple(row[name] for name in names) for row in result) == expected
     table = streamed_rows(example.output / "sessions")
     assert sorted((row["user"], row["clicks"], row["orders"], row["spent"]) for row in table) == sorted(
         (row[0], *row[3:]) for row in expected
@@ -138,12 +138,12 @@ def test_killed_driver_pipeline_matches_python_orders_and_dead_letters(ottla: Ot
     send(ottla, "payments", [(None, text) for text in payments[40:]])
     example.run_to_the_end()
     good, dead = plain.plain(orders, payments)
-    found = [json.loads(each.value or b"") for each in committed(ottla, "orders-paid")]
-    assert sorted(found, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
+    result = [json.loads(record.value or b"") for record in committed(ottla, "orders-paid")]
+    assert sorted(result, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
     letters = committed(ottla, "orders-dead")
-    reasons = [((each.value or b"").decode(), (each.headers[0][1] or b"").decode()) for each in letters]
+    reasons = [((letter.value or b"").decode(), (letter.headers[0][1] or b"").decode()) for letter in letters]
     assert sorted(reasons) == sorted(dead)
-    assert len({each.headers[1] for each in letters}) == len(dead)  # each of another place: none was written twice
+    assert len({letter.headers[1] for letter in letters}) == len(dead)  # each of another place: none was written twice
 
 
 def test_killed_driver_change_table_matches_dict(ottla: OttlaNode, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_killed_driver_change_table_matches_dict(ottla: OttlaNode, tmp_path: Pat
     send(ottla, "customers", changes[80:])
     example.run_to_the_end()
     versions = (example.output / "customers").glob("version=*/_SUCCESS")
-    newest = max((each.parent for each in versions), key=lambda each: int(each.name.removeprefix("version=")))
+    newest = max((version.parent for version in versions), key=lambda name: int(name.name.removeprefix("version=")))
     assert sorted((row["key"], row["value"]) for row in _table(newest)) == sorted(plain.plain(changes).items())
 
 
@@ -170,15 +170,15 @@ class Example:
         self.output = tmp_path / "output"
         self._environment = {"OTTLA_OUTPUT": str(self.output), "OTTLA_ROWS_PER_BATCH": "15"}
         with Client(ottla.bootstrap, timeout=300) as client:
-            for each in (self._folder / "topics.txt").read_text().split():
-                topic, _, partitions = each.partition(":")
+            for word in (self._folder / "topics.txt").read_text().split():
+                topic, _, partitions = word.partition(":")
                 with contextlib.suppress(KafkaError):  # those that an earlier test left
                     delete_topic(client, topic)
                 create_topic(client, topic, partitions=int(partitions))
 
     def kill_at(self, file: str) -> None:
         """Start the pipeline, and SIGKILL driver and JVM when a file of its checkpoints has come."""
-        config = dict(each.split("=") for each in SETTINGS if "=" in each)
+        config = dict(setting.split("=") for setting in SETTINGS if "=" in setting)
         for _ in range(STARTS):
             settings = RunSettings(self._ottla.bootstrap, master="local[2]", config=config)
             environment = {**self._environment, "SPARK_SUBMIT_OPTS": QUICK_JVM}

@@ -46,19 +46,19 @@ def smoke(version: str, tmp_path: Path) -> dict[str, Any]:
         environment = {**os.environ, "PYTHONPATH": f"{installed}:{root}", "SPARK_SUBMIT_OPTS": QUICK_JVM}
         done = subprocess.run(command, capture_output=True, text=True, timeout=3600, cwd=root, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    assert found["version"] == version
-    assert found["network"] == [ROWS, 20, ROWS // 2], found
-    assert found["tasks"] == [1, 2], "filters are pushed down"
-    assert (found["log"], found["copied"], found["parquet"]) == (ROWS, ROWS, [ROWS, 0]), found
-    return found
+    parsed: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    assert parsed["version"] == version
+    assert parsed["network"] == [ROWS, 20, ROWS // 2], parsed
+    assert parsed["tasks"] == [1, 2], "filters are pushed down"
+    assert (parsed["log"], parsed["copied"], parsed["parquet"]) == (ROWS, ROWS, [ROWS, 0]), parsed
+    return parsed
 
 
 def test_pyspark_4_3_behaves_as_4_2(tmp_path: Path) -> None:
-    found = smoke("4.3.0", tmp_path)
-    assert found["streamed"] == ROWS
+    result = smoke("4.3.0", tmp_path)
+    assert result["streamed"] == ROWS
 
 
 def test_pyspark_4_1_supports_tables_and_refuses_streams(tmp_path: Path) -> None:
-    found = smoke("4.1.3", tmp_path)
-    assert "streams from ottla need pyspark 4.2 or newer" in found["streamed"]
+    result = smoke("4.1.3", tmp_path)
+    assert "streams from ottla need pyspark 4.2 or newer" in result["streamed"]

@@ -96,10 +96,12 @@ class Output:
     """What the applications wrote and committed, read as it comes."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.values: dict[str, dict[str, list[str]]] = {each: {} for each in APPLICATIONS}
+        self.values: dict[str, dict[str, list[str]]] = {application: {} for application in APPLICATIONS}
         settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
         self._consumer = Consumer({**settings, "enable.auto.commit": False})
-        self._consumer.assign([TopicPartition(each, index, 0) for each in APPLICATIONS for index in range(PARTITIONS)])
+        self._consumer.assign(
+            [TopicPartition(application, index, 0) for application in APPLICATIONS for index in range(PARTITIONS)]
+        )
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Read until something holds."""
@@ -140,9 +142,11 @@ def start(java: Jvm, tmp_path: Path) -> Iterator[Callable[[str, str], Applicatio
         return made[-1]
 
     yield make
-    for each in made:
-        each.kill()
-        print(f"{each.log.name}: {each.said}\n{each.log.read_text(errors='replace')[-20_000:]}")  # shown if it failed
+    for connection in made:
+        connection.kill()
+        print(
+            f"{connection.log.name}: {connection.said}\n{connection.log.read_text(errors='replace')[-20_000:]}"
+        )  # shown if it failed
 
 
 @pytest.fixture(params=["ottla", pytest.param("Kafka", marks=pytest.mark.peer)])
@@ -166,19 +170,19 @@ def write(bootstrap: str, words: Sequence[str]) -> None:
 
 def groups(talk: Talk) -> dict[str, k89.DescribedGroup]:
     """The groups of the applications."""
-    request = k89.StreamsGroupDescribeRequest(group_ids=[f"{each}-app" for each in APPLICATIONS])
-    return {each.group_id: each for each in talk.quietly(request, k89.StreamsGroupDescribeResponse).groups}
+    request = k89.StreamsGroupDescribeRequest(group_ids=[f"{application}-app" for application in APPLICATIONS])
+    return {group.group_id: group for group in talk.quietly(request, k89.StreamsGroupDescribeResponse).groups}
 
 
 def sessions(talk: Talk, seconds: int) -> None:
     """Change after what silence members are taken for dead."""
     change = k44.AlterableConfig(name="streams.session.timeout.ms", config_operation=0, value=str(seconds * 1000))
     resources = [
-        k44.AlterConfigsResource(resource_type=32, resource_name=f"{each}-app", configs=[change])
-        for each in APPLICATIONS
+        k44.AlterConfigsResource(resource_type=32, resource_name=f"{application}-app", configs=[change])
+        for application in APPLICATIONS
     ]
     answer = talk.quietly(k44.IncrementalAlterConfigsRequest(resources=resources), k44.IncrementalAlterConfigsResponse)
-    assert [each.error_code for each in answer.responses] == [0] * len(APPLICATIONS), answer
+    assert [response.error_code for response in answer.responses] == [0] * len(APPLICATIONS), answer
 
 
 def test_streams_output_equals_python(node: OttlaNode | ApacheKafka, start: Callable[[str, str], Application]) -> None:
@@ -201,9 +205,9 @@ def compare(
     def complete(words: Sequence[str]) -> bool:
         """Return whether all results were written; without transactions, uncommitted records may be counted twice."""
         loud = Counter(word.upper() for word in words) - Counter(chain(*output.values["loud"].values()))
-        found = [output.values[each] for each in ("count", "exact")]
+        result = [output.values[name] for name in ("count", "exact")]
         return not loud and all(
-            max(map(int, each.get(word, "0"))) >= count for each in found for word, count in Counter(words).items()
+            max(map(int, entry.get(word, "0"))) >= count for entry in result for word, count in Counter(words).items()
         )
 
     output.until(lambda: complete(first), "the first words")
@@ -215,12 +219,12 @@ def compare(
 
     # Both have tasks, and a copy of the state of what the other runs.
     def shared() -> bool:
-        found = groups(talk)
+        result = groups(talk)
         for group, with_state in (("loud-app", False), ("count-app", True), ("exact-app", True)):
-            members = [each.assignment for each in found[group].members]
-            active = sorted(len(each.partitions) for tasks in members for each in tasks.active_tasks)
-            standby = sorted(len(each.partitions) for tasks in members for each in tasks.standby_tasks)
-            if found[group].group_state != "Stable" or active != [2] * (4 if with_state else 2):
+            members = [member.assignment for member in result[group].members]
+            active = sorted(len(active_task.partitions) for tasks in members for active_task in tasks.active_tasks)
+            standby = sorted(len(standby_task.partitions) for tasks in members for standby_task in tasks.standby_tasks)
+            if result[group].group_state != "Stable" or active != [2] * (4 if with_state else 2):
                 return False
             if standby != ([2, 2] if with_state else []):
                 return False
@@ -249,4 +253,4 @@ def compare(
 
 def counts(words: Sequence[str]) -> dict[str, list[str]]:
     """What counting gives: for each word the numbers up to how often it came."""
-    return {word: [str(each + 1) for each in range(count)] for word, count in Counter(words).items()}
+    return {word: [str(index + 1) for index in range(count)] for word, count in Counter(words).items()}

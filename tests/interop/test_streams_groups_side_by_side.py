@@ -130,11 +130,13 @@ def administer(node: ApacheKafka | OttlaNode, talk: StreamsGroupTalk, clients: J
     desk.tool("--delete", "--group", name)
     desk.ask("describe_streams_groups", groups=[name])
     topics = clients.admin(node.bootstrap).call("list_topics")
-    desk.told.append(sorted(each for each in topics if each.startswith(name)))
+    desk.told.append(sorted(topic for topic in topics if topic.startswith(name)))
     return desk.told
 
 
 def test_admin_client_and_tool_agree(pair: Pair[StreamsGroupTalk], java_clients: JavaClients) -> None:
-    told = {broker: administer(node, pair.talks[broker], java_clients) for broker, node in pair.nodes.items()}
-    kafkas, ottlas = ({f"{number:02} {each[0]}": each for number, each in enumerate(told[name])} for name in told)
+    response = {broker: administer(node, pair.talks[broker], java_clients) for broker, node in pair.nodes.items()}
+    kafkas, ottlas = (
+        {f"{number:02} {entry[0]}": entry for number, entry in enumerate(response[name])} for name in response
+    )
     assert_alike(kafkas, ottlas)

@@ -27,18 +27,18 @@ CASES = 3000
 
 
 def kafkas(questions: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    stdin = "".join(json.dumps(each) + "\n" for each in questions).encode()
+    stdin = "".join(json.dumps(question) + "\n" for question in questions).encode()
     return [json.loads(line) for line in jvm().run("StreamsOracle", stdin=stdin, log_level="ERROR").stdout.splitlines()]
 
 
 def test_tasks_equal_kafkas_sticky_assignor(kafka_jvm: object) -> None:
     groups = [random_group(Random(seed)) for seed in range(CASES)]
     for seed, (group, expected) in enumerate(zip(groups, kafkas(map(_asked, groups)), strict=True)):
-        found = {
-            member_id: {kind: _listed(tasks) for kind, tasks in given._asdict().items()}
-            for member_id, given in assign(group.members, group.subtopologies, group.standbys).items()
+        result = {
+            member_id: {kind: _listed(tasks) for kind, tasks in value._asdict().items()}
+            for member_id, value in assign(group.members, group.subtopologies, group.standbys).items()
         }
-        assert found == expected, f"seed {seed}"
+        assert result == expected, f"seed {seed}"
 
 
 def _asked(group: Group) -> dict[str, Any]:
@@ -51,7 +51,9 @@ def _asked(group: Group) -> dict[str, Any]:
             }
             for member_id, spec in group.members.items()
         },
-        "subtopologies": {name: [each.task_count, each.is_stateful] for name, each in group.subtopologies.items()},
+        "subtopologies": {
+            name: [subtopology.task_count, subtopology.is_stateful] for name, subtopology in group.subtopologies.items()
+        },
         "standbys": group.standbys,
     }
 
@@ -62,19 +64,19 @@ def _listed(tasks: Any) -> dict[str, list[int]]:
 
 def test_group_members_have_kafkas_hash_order(kafka_jvm: object) -> None:
     ids = [[f"m{Random(seed).randrange(10**9)}{index}" for index in range(seed)] for seed in range(200)]
-    assert [timeline_map_order(each) for each in ids] == [
-        found["order"] for found in kafkas({"keys": each} for each in ids)
+    assert [timeline_map_order(entry) for entry in ids] == [
+        kafka["order"] for kafka in kafkas({"keys": entry} for entry in ids)
     ]
 
 
 def test_topologies_equal_kafkas(kafka_jvm: object) -> None:
     cases = [random_topology(Random(seed)) for seed in range(CASES)]
     questions = [{"topology": b64encode(case.topology.encode(0)).decode(), "topics": case.topics} for case in cases]
-    told = set()
+    notified = set()
     for seed, (case, expected) in enumerate(zip(cases, kafkas(questions), strict=True)):
         assert _resolved(case) == expected, f"seed {seed}"
-        told.add(expected.get("status", expected.get("error", "ready")))
-    assert told == {"ready", 1, 2, 3, -1, 130}
+        notified.add(expected.get("status", expected.get("error", "ready")))
+    assert notified == {"ready", 1, 2, 3, -1, 130}
 
 
 def _resolved(case: Case) -> dict[str, Any]:
@@ -87,20 +89,20 @@ def _resolved(case: Case) -> dict[str, Any]:
     required = topology.required_topics()
     readers = {topic: topology.subtopology_of(topic) for topic in required}
     answer: dict[str, Any] = {
-        "tasks": {name: each.task_count for name, each in (configured.subtopologies or {}).items()},
+        "tasks": {name: subtopology.task_count for name, subtopology in (configured.subtopologies or {}).items()},
         "create": [
             {
-                "name": each.name,
-                "partitions": each.partition_count,
-                "replication": each.replication_factor or -1,
-                "configs": dict(each.configs),
+                "name": topic.name,
+                "partitions": topic.partition_count,
+                "replication": topic.replication_factor or -1,
+                "configs": dict(topic.configs),
             }
-            for each in configured.topics_to_create
+            for topic in configured.topics_to_create
         ],
         "described": _told(configured),
         "sent": _told(topology),
         "required": sorted(required),
-        "readers": {topic: each.subtopology_id for topic, each in readers.items() if each is not None},
+        "readers": {topic: tasks.subtopology_id for topic, tasks in readers.items() if tasks is not None},
     }
     if configured.status is not None:
         answer |= {"status": configured.status.code, "detail": configured.status.detail}

@@ -119,11 +119,11 @@ def check_output(bootstrap: str, *, complete: bool) -> None:
         assert outputs == inputs, f"seed {SEED}: missing {list((inputs - outputs).items())[:5]}"
 
 
-def wait_for_commit(said: queue.Queue[tuple[Worker, str]], worker: Worker) -> None:
+def wait_for_commit(reports: queue.Queue[tuple[Worker, str]], worker: Worker) -> None:
     """Return after the loop's next committed transaction; start the loop again if it ends."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        _, line = said.get(timeout=max(deadline - time.monotonic(), 0.1))
+        _, line = reports.get(timeout=max(deadline - time.monotonic(), 0.1))
         if line.startswith("committed"):
             return
         if line == "ended":
@@ -141,7 +141,7 @@ def test_acknowledged_records_and_transactions_survive_three_node_kills(
     load = Load()
     data = tmp_path / "data"
     node = ottla_factory(data, settings=SETTINGS, nodes=3, log_level="warn")
-    said: queue.Queue[tuple[Worker, str]] = queue.Queue()
+    reports: queue.Queue[tuple[Worker, str]] = queue.Queue()
     for kill in range(KILLS):
         node.start()
         if kill == 0:
@@ -153,13 +153,13 @@ def test_acknowledged_records_and_transactions_survive_three_node_kills(
             check_input(node.bootstrap, load)
             check_output(node.bootstrap, complete=False)
         loop = ("tests.interop.eos_loop", node.bootstrap, "input", "output", GROUP, "mover", "consumer")
-        worker = Worker([sys.executable, "-m", *loop], said)
+        worker = Worker([sys.executable, "-m", *loop], reports)
         stop = threading.Event()
         writer = threading.Thread(target=load.write, args=(node.bootstrap, stop))
         writer.start()
         try:
             worker.start()
-            wait_for_commit(said, worker)
+            wait_for_commit(reports, worker)
             time.sleep(chance.random() / 3)
             assert node.running, f"seed {SEED}: the process ended by itself"
         finally:
@@ -175,7 +175,7 @@ def test_acknowledged_records_and_transactions_survive_three_node_kills(
     deadline = time.monotonic() + PATIENCE
     while (committed(node.bootstrap, GROUP, "input") or 0) < written:
         assert time.monotonic() < deadline, f"seed {SEED}: the loop does not reach the end of the input"
-        if not said.empty() and said.get()[1] == "ended":
+        if not reports.empty() and reports.get()[1] == "ended":
             worker.start()
     worker.kill()
     markers_written(node.bootstrap, OPEN)
@@ -194,7 +194,7 @@ def test_acknowledged_records_and_transactions_survive_three_node_kills(
             led = [index for index, state in client.topic(topic).partitions.items() if state.leader == 1]
             assert led == owned[topic]
             messages = read_to_end(kafka.bootstrap, topic, dict.fromkeys(led, 0), committed=True)
-            read_by_kafka = {(each.partition(), each.offset()): each.value() for each in messages}
+            read_by_kafka = {(message.partition(), message.offset()): message.value() for message in messages}
             assert read_by_kafka == {at: value for at, value in records.items() if at[0] in led}
     assert kafka.recovered_logs() == []
     node.start()

@@ -40,17 +40,17 @@ STATES = ("Empty", "Ongoing", "Forgotten", "PrepareCommit", "PrepareAbort", "Com
 PLACES = {f"{state}-{kind}": index for index, (state, kind) in enumerate((s, k) for s in STATES for k in KINDS)}
 
 
-def begin(talk: TransactionTalk, producer: Producer, place: tuple[str, int], kind: str) -> None:
+def begin(talk: TransactionTalk, producer: Producer, topic_partition: tuple[str, int], kind: str) -> None:
     """Write a record in a transaction, as clients do: what fails for a moment is tried again."""
-    told: list[Any] = [producer]
+    pending: list[Any] = [producer]
 
     def produced() -> bool:
         if kind == "old":
-            talk.add(producer, place)
-        told.append(talk.produce(producer, place, 0, version=KINDS[kind][0]))
-        return told[-1] == 0
+            talk.add(producer, topic_partition)
+        pending.append(talk.produce(producer, topic_partition, 0, version=KINDS[kind][0]))
+        return pending[-1] == 0
 
-    talk.talk.wait_until(produced, f"{producer.transactional_id} cannot produce:", lambda: told[-5:])
+    talk.talk.wait_until(produced, f"{producer.transactional_id} cannot produce:", lambda: pending[-5:])
 
 
 def write(talk: TransactionTalk) -> dict[str, Producer]:
@@ -86,13 +86,13 @@ def decide(directory: Path) -> None:
         state, kind = name.split("-")
         if not state.startswith("Prepare"):
             continue
-        wanted = TransactionState.PREPARE_COMMIT if state == "PrepareCommit" else TransactionState.PREPARE_ABORT
+        expected = TransactionState.PREPARE_COMMIT if state == "PrepareCommit" else TransactionState.PREPARE_ABORT
         sibling = f"Complete{state.removeprefix('Prepare')}-{kind}"
-        example = next(record for _, _, _, other, record in written if other == sibling and record.state is wanted)
-        path, _, _, _, ongoing = next(each for each in reversed(written) if each[3] == name)
+        example = next(record for _, _, _, other, record in written if other == sibling and record.state is expected)
+        path, _, _, _, ongoing = next(entry for entry in reversed(written) if entry[3] == name)
         assert ongoing.state is TransactionState.ONGOING
         decision = ongoing._replace(
-            state=wanted,
+            state=expected,
             producer_epoch=example.producer_epoch,  # each has had one transaction, so their epochs agree
             client_transaction_version=example.client_transaction_version,
             last_update_timestamp=ongoing.last_update_timestamp + 1,
@@ -112,20 +112,23 @@ def committed(talk: TransactionTalk, name: str) -> list[bytes | None]:
     values: list[bytes | None] = []
     position = 0
     while True:
-        wanted = FetchPartition(partition=PLACES[name], fetch_offset=position, partition_max_bytes=1 << 20)
-        topic = FetchTopic(topic="places", partitions=[wanted])
+        expected = FetchPartition(partition=PLACES[name], fetch_offset=position, partition_max_bytes=1 << 20)
+        topic = FetchTopic(topic="places", partitions=[expected])
         request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, isolation_level=1, topics=[topic])
-        found = talk.talk.quietly(request, FetchResponse, version=11).responses[0].partitions[0]
-        assert found.error_code == 0, found
-        aborted = {each.producer_id: each.first_offset for each in found.aborted_transactions or ()}
-        data = bytes(found.records or b"")
+        partition = talk.talk.quietly(request, FetchResponse, version=11).responses[0].partitions[0]
+        assert partition.error_code == 0, partition
+        aborted = {
+            aborted_transaction.producer_id: aborted_transaction.first_offset
+            for aborted_transaction in partition.aborted_transactions or ()
+        }
+        data = bytes(partition.records or b"")
         for header in iter_batches(data):  # a segment at a time
             position = header.last_offset + 1
             if header.is_control:
                 aborted.pop(header.producer_id, None)
             elif header.base_offset < aborted.get(header.producer_id, position):
                 values += [record.value for record in iter_records(data, header)]
-        if not data or position >= found.last_stable_offset:
+        if not data or position >= partition.last_stable_offset:
             return values
 
 
@@ -142,14 +145,14 @@ def commit_one(talk: TransactionTalk, name: str, kind: str) -> None:
     """One more transaction of an id, as clients make it: a step that fails for a moment is tried again."""
     producer = talk.init(name)
     begin(talk, producer, ("places", PLACES[name]), kind)
-    told: list[Any] = []
+    pending: list[Any] = []
 
     def committed() -> bool:
         talk.end(producer, committed=True, version=KINDS[kind][1])
-        told.append(talk.state(name))
-        return told[-1] == "CompleteCommit"
+        pending.append(talk.state(name))
+        return pending[-1] == "CompleteCommit"
 
-    talk.talk.wait_until(committed, f"{name} cannot commit:", lambda: told[-5:])
+    talk.talk.wait_until(committed, f"{name} cannot commit:", lambda: pending[-5:])
 
 
 def states(talk: TransactionTalk) -> dict[str, str]:

@@ -57,7 +57,7 @@ class _Logs:
         self._producers = producers
 
     def transactions(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        transactions: dict[str, Any] = {}
         for folder in sorted(self._directory.glob("__transaction_state-*")):
             for data in _segments(folder):
                 for header in iter_batches(data):
@@ -65,8 +65,10 @@ class _Logs:
                         decoded = decode_record(record.key, record.value)
                         assert decoded is not None
                         name, value = decoded
-                        found.setdefault(name, []).append("tombstone" if value is None else self._told(value._asdict()))
-        return found
+                        transactions.setdefault(name, []).append(
+                            "tombstone" if value is None else self._told(value._asdict())
+                        )
+        return transactions
 
     def _told(self, fields: dict[str, Any]) -> dict[str, Any]:
         for name in ("producer_id", "previous_producer_id", "next_producer_id"):
@@ -79,8 +81,8 @@ class _Logs:
         return fields
 
     def markers(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for folder in sorted(each for each in self._directory.iterdir() if each.is_dir()):
+        markers: dict[str, Any] = {}
+        for folder in sorted(path for path in self._directory.iterdir() if path.is_dir()):
             if folder.name.startswith(("__transaction_state", "__cluster", "__consumer_offsets")):
                 continue
             if folder.name.endswith("-delete"):  # it may go at any moment
@@ -90,7 +92,7 @@ class _Logs:
                     if header.is_control:
                         (record,) = iter_records(data, header)
                         marker = parse_marker(record.key, record.value)
-                        told = (
+                        notified = (
                             header.base_offset,
                             self._producers.get(header.producer_id, "an unknown producer"),
                             header.producer_epoch,
@@ -98,8 +100,8 @@ class _Logs:
                             header.is_transactional,
                             marker.control_type.name,
                         )
-                        found.setdefault(folder.name, []).append(list(told))
-        return found
+                        markers.setdefault(folder.name, []).append(list(notified))
+        return markers
 
 
 def _segments(folder: Path) -> list[bytes]:

@@ -45,8 +45,8 @@ def name_in(partition: int) -> str:
 
 def commit(talk: GroupTalk, group: str) -> ErrorCode:
     """Commit an offset, until the coordinator is loaded or has failed."""
-    place = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
-    topic = k08.OffsetCommitRequestTopic(name="news", partitions=[place])
+    offset_commit_request_partition = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topic = k08.OffsetCommitRequestTopic(name="news", partitions=[offset_commit_request_partition])
     request = k08.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
     while True:
         answer = talk.talk.quietly(request, k08.OffsetCommitResponse, version=9)
@@ -69,9 +69,11 @@ def init_producer(talk: GroupTalk, transactional_id: str) -> ErrorCode:
 def produce_as_admin(bootstrap: str, topic: str, key: bytes, value: bytes | None) -> None:
     batch = BatchBuilder()
     batch.append(key, value, timestamp=1_700_000_000_000)
-    place = k00.PartitionProduceData(index=BAD, records=bytes(batch.build()))
+    partition_produce_data = k00.PartitionProduceData(index=BAD, records=bytes(batch.build()))
     request = k00.ProduceRequest(
-        acks=-1, timeout_ms=60_000, topic_data=[k00.TopicProduceData(name=topic, partition_data=[place])]
+        acks=-1,
+        timeout_ms=60_000,
+        topic_data=[k00.TopicProduceData(name=topic, partition_data=[partition_produce_data])],
     )
     wire = Wire(bootstrap, "__admin_client")
     answer = cast("k00.ProduceResponse", wire.ask(request, 9))

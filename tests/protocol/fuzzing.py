@@ -70,24 +70,24 @@ def random_struct(cls: type[Struct], version: int, flexible: bool, random: Rando
 def mutate(data: bytes, random: Random) -> bytes:
     out = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 5))):
-        place = random.randrange(len(out) + 1)
+        position = random.randrange(len(out) + 1)
         match random.randrange(7):
             case 0:
-                del out[place:]
+                del out[position:]
             case 1:
-                out[place:place] = random.randbytes(random.choice((1, 2, 4, 30)))
+                out[position:position] = random.randbytes(random.choice((1, 2, 4, 30)))
             case 2:
-                del out[place : place + random.choice((1, 2, 4, 16))]
+                del out[position : position + random.choice((1, 2, 4, 16))]
             case 3 if out:
-                out[place % len(out)] = random.choice(EDGES)
+                out[position % len(out)] = random.choice(EDGES)
             case 4 if out:
-                out[place % len(out)] ^= 1 << random.randrange(8)
+                out[position % len(out)] ^= 1 << random.randrange(8)
             case 5:
                 piece = random.choice(LENGTHS)
-                out[place : place + len(piece)] = piece
+                out[position : position + len(piece)] = piece
             case _:
                 start = random.randrange(len(out) + 1)
-                out[place:place] = out[start : start + random.randrange(64)]
+                out[position:position] = out[start : start + random.randrange(64)]
     return bytes(out)
 
 

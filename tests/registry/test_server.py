@@ -65,16 +65,16 @@ def test_two_registries_never_give_one_id_to_two_schemas(cluster: Cluster) -> No
             schema = {"type": "fixed", "name": f"F{number}", "size": 1}
             return number, clients[number % 2].register(f"s{number}", schema).body["id"]
 
-        given = dict(threads.map(register, range(40)))
-        assert len(set(given.values())) == 40
-        for number, schema_id in given.items():
+        provided = dict(threads.map(register, range(40)))
+        assert len(set(provided.values())) == 40
+        for number, schema_id in provided.items():
             for http in clients:
                 versions = http("GET", f"/subjects/s{number}/versions/latest")
                 if versions.status == 200:
                     assert versions.body["id"] == schema_id
     with serve(cluster) as third:
         http = Http(third.url)
-        assert {number: http("GET", f"/subjects/s{number}/versions/1").body["id"] for number in given} == given
+        assert {number: http("GET", f"/subjects/s{number}/versions/1").body["id"] for number in provided} == provided
 
 
 def test_unreadable_record_is_reported_and_skipped(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

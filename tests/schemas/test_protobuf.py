@@ -80,8 +80,8 @@ PAIRS = [
 @pytest.mark.parametrize(("old", "new", "expected"), PAIRS, ids=[f"{n:02}" for n in range(len(PAIRS))])
 def test_differences_of_two_files(old: str, new: str, expected: list[str]) -> None:
     first, second = ProtobufSchema.parse(old), ProtobufSchema.parse(new)
-    found = compare(first.file, first.dependencies, second.file, second.dependencies)
-    assert sorted(map(str, found)) == expected
+    result = compare(first.file, first.dependencies, second.file, second.dependencies)
+    assert sorted(map(str, result)) == expected
     incompatible = any(difference.split()[0] not in COMPATIBLE for difference in expected)
     assert bool(second.differences(first)) == incompatible
 

@@ -163,7 +163,7 @@ def _cluster(op: Op) -> Callable[[Cell], list[Need]]:
 
 
 def _all(*needs: Callable[[Cell], list[Need]]) -> Callable[[Cell], list[Need]]:
-    return lambda c: [need for each in needs for need in each(c)]
+    return lambda c: [need for member_value in needs for need in member_value(c)]
 
 
 def _batch(*, transactional: bool = False) -> bytes:
@@ -177,9 +177,12 @@ def _batch(*, transactional: bool = False) -> bytes:
 def _produce(c: Cell, *, by_id: bool = False, transactional: bool = False) -> Message:
     data = k00_produce.PartitionProduceData(index=0, records=_batch(transactional=transactional))
     if by_id:
-        topics = [k00_produce.TopicProduceData(topic_id=each, partition_data=[data]) for each in (c.topic_id, NO_TOPIC)]
+        topics = [
+            k00_produce.TopicProduceData(topic_id=topic_id, partition_data=[data])
+            for topic_id in (c.topic_id, NO_TOPIC)
+        ]
     else:
-        topics = [k00_produce.TopicProduceData(name=each, partition_data=[data]) for each in (c.topic, c.missing)]
+        topics = [k00_produce.TopicProduceData(name=name, partition_data=[data]) for name in (c.topic, c.missing)]
     return k00_produce.ProduceRequest(
         transactional_id=c.txn if transactional else None, acks=-1, timeout_ms=5000, topic_data=topics
     )
@@ -230,16 +233,16 @@ def _streams_heartbeat(c: Cell, *, changelogs: bool = False) -> Message:
 def _share_state(name: str, version: int, request: Any, topic: Any, partition: Any) -> Case:
     def ask(c: Cell) -> Message:
         topics = [topic(topic_id=c.topic_id, partitions=[partition(partition=0)])]
-        found: Message = request(group_id=c.group, topics=topics)
-        return found
+        result: Message = request(group_id=c.group, topics=topics)
+        return result
 
     return Case(name, version, _cluster(Op.CLUSTER_ACTION), ask)
 
 
 def _describe_share_offsets(c: Cell) -> Message:
     topics = [
-        k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=each, partitions=[0])
-        for each in (c.topic, c.missing)
+        k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequestTopic(topic_name=topic_name, partitions=[0])
+        for topic_name in (c.topic, c.missing)
     ]
     return k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
         groups=[k90_describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(group_id=c.group, topics=topics)]
@@ -251,8 +254,10 @@ def _alter_share_offsets(c: Cell) -> Message:
     return k91_alter_share_group_offsets.AlterShareGroupOffsetsRequest(
         group_id=c.group,
         topics=[
-            k91_alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(topic_name=each, partitions=[partition])
-            for each in (c.topic, c.missing)
+            k91_alter_share_group_offsets.AlterShareGroupOffsetsRequestTopic(
+                topic_name=topic_name, partitions=[partition]
+            )
+            for topic_name in (c.topic, c.missing)
         ],
     )
 
@@ -260,9 +265,11 @@ def _alter_share_offsets(c: Cell) -> Message:
 def _fetch(c: Cell, *, by_id: bool = False) -> Message:
     partition = k01_fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     if by_id:
-        topics = [k01_fetch.FetchTopic(topic_id=each, partitions=[partition]) for each in (c.topic_id, NO_TOPIC)]
+        topics = [
+            k01_fetch.FetchTopic(topic_id=topic_id, partitions=[partition]) for topic_id in (c.topic_id, NO_TOPIC)
+        ]
     else:
-        topics = [k01_fetch.FetchTopic(topic=each, partitions=[partition]) for each in (c.topic, c.missing)]
+        topics = [k01_fetch.FetchTopic(topic=topic, partitions=[partition]) for topic in (c.topic, c.missing)]
     return k01_fetch.FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1000, session_epoch=-1, topics=topics)
 
 
@@ -270,7 +277,7 @@ def _list_offsets(c: Cell) -> Message:
     partition = k02_list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
     return k02_list_offsets.ListOffsetsRequest(
         replica_id=-1,
-        topics=[k02_list_offsets.ListOffsetsTopic(name=each, partitions=[partition]) for each in (c.topic, c.missing)],
+        topics=[k02_list_offsets.ListOffsetsTopic(name=name, partitions=[partition]) for name in (c.topic, c.missing)],
     )
 
 
@@ -279,9 +286,11 @@ def _metadata(c: Cell, *, create: bool = False, by_id: bool = False, everything:
     if everything:
         topics = None
     elif by_id:
-        topics = [k03_metadata.MetadataRequestTopic(name=None, topic_id=each) for each in (c.topic_id, NO_TOPIC)]
+        topics = [
+            k03_metadata.MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in (c.topic_id, NO_TOPIC)
+        ]
     else:
-        topics = [k03_metadata.MetadataRequestTopic(name=each) for each in (c.topic, c.missing)]
+        topics = [k03_metadata.MetadataRequestTopic(name=name) for name in (c.topic, c.missing)]
     return k03_metadata.MetadataRequest(
         topics=topics,
         allow_auto_topic_creation=create,
@@ -294,13 +303,13 @@ def _offset_commit(c: Cell, *, by_id: bool = False) -> Message:
     partition = k08_offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
     if by_id:
         topics = [
-            k08_offset_commit.OffsetCommitRequestTopic(topic_id=each, partitions=[partition])
-            for each in (c.topic_id, NO_TOPIC)
+            k08_offset_commit.OffsetCommitRequestTopic(topic_id=topic_id, partitions=[partition])
+            for topic_id in (c.topic_id, NO_TOPIC)
         ]
     else:
         topics = [
-            k08_offset_commit.OffsetCommitRequestTopic(name=each, partitions=[partition])
-            for each in (c.topic, c.missing)
+            k08_offset_commit.OffsetCommitRequestTopic(name=name, partitions=[partition])
+            for name in (c.topic, c.missing)
         ]
     return k08_offset_commit.OffsetCommitRequest(
         group_id=c.group, generation_id_or_member_epoch=-1, member_id="", topics=topics
@@ -309,7 +318,7 @@ def _offset_commit(c: Cell, *, by_id: bool = False) -> Message:
 
 def _offset_fetch(c: Cell, *, everything: bool = False) -> Message:
     topics = [
-        k09_offset_fetch.OffsetFetchRequestTopics(name=each, partition_indexes=[0]) for each in (c.topic, c.missing)
+        k09_offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in (c.topic, c.missing)
     ]
     return k09_offset_fetch.OffsetFetchRequest(
         groups=[k09_offset_fetch.OffsetFetchRequestGroup(group_id=c.group, topics=None if everything else topics)]
@@ -319,8 +328,8 @@ def _offset_fetch(c: Cell, *, everything: bool = False) -> Message:
 def _create_topics(c: Cell) -> Message:
     return k19_create_topics.CreateTopicsRequest(
         topics=[
-            k19_create_topics.CreatableTopic(name=each, num_partitions=1, replication_factor=1)
-            for each in (c.topic, c.missing)
+            k19_create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+            for name in (c.topic, c.missing)
         ],
         timeout_ms=10_000,
     )
@@ -328,9 +337,11 @@ def _create_topics(c: Cell) -> Message:
 
 def _delete_topics(c: Cell, *, by_id: bool = False) -> Message:
     if by_id:
-        topics = [k20_delete_topics.DeleteTopicState(name=None, topic_id=each) for each in (c.topic_id, NO_TOPIC)]
+        topics = [
+            k20_delete_topics.DeleteTopicState(name=None, topic_id=topic_id) for topic_id in (c.topic_id, NO_TOPIC)
+        ]
     else:
-        topics = [k20_delete_topics.DeleteTopicState(name=each) for each in (c.topic, c.missing)]
+        topics = [k20_delete_topics.DeleteTopicState(name=name) for name in (c.topic, c.missing)]
     return k20_delete_topics.DeleteTopicsRequest(topics=topics, timeout_ms=10_000)
 
 
@@ -373,8 +384,8 @@ def _reassign(c: Cell) -> Message:
     partition = k45_alter_partition_reassignments.ReassignablePartition(partition_index=0, replicas=None)
     return k45_alter_partition_reassignments.AlterPartitionReassignmentsRequest(
         topics=[
-            k45_alter_partition_reassignments.ReassignableTopic(name=each, partitions=[partition])
-            for each in (c.topic, c.missing)
+            k45_alter_partition_reassignments.ReassignableTopic(name=name, partitions=[partition])
+            for name in (c.topic, c.missing)
         ],
         timeout_ms=5000,
     )
@@ -475,10 +486,10 @@ CASES = [
         lambda c: k21_delete_records.DeleteRecordsRequest(
             topics=[
                 k21_delete_records.DeleteRecordsTopic(
-                    name=each,
+                    name=name,
                     partitions=[k21_delete_records.DeleteRecordsPartition(partition_index=0, offset=-1)],
                 )
-                for each in (c.topic, c.missing)
+                for name in (c.topic, c.missing)
             ],
             timeout_ms=5000,
         ),
@@ -509,14 +520,14 @@ CASES = [
             replica_id=-1,
             topics=[
                 k23_offset_for_leader_epoch.OffsetForLeaderTopic(
-                    topic=each,
+                    topic=topic,
                     partitions=[
                         k23_offset_for_leader_epoch.OffsetForLeaderPartition(
                             partition=0, current_leader_epoch=-1, leader_epoch=0
                         )
                     ],
                 )
-                for each in (c.topic, c.missing)
+                for topic in (c.topic, c.missing)
             ],
         ),
     ),
@@ -588,8 +599,8 @@ CASES = [
                     transaction_result=True,
                     coordinator_epoch=0,
                     topics=[
-                        k27_write_txn_markers.WritableTxnMarkerTopic(name=each, partition_indexes=[0])
-                        for each in (c.topic, c.missing)
+                        k27_write_txn_markers.WritableTxnMarkerTopic(name=name, partition_indexes=[0])
+                        for name in (c.topic, c.missing)
                     ],
                 )
             ]
@@ -606,12 +617,12 @@ CASES = [
             producer_epoch=0,
             topics=[
                 k28_txn_offset_commit.TxnOffsetCommitRequestTopic(
-                    name=each,
+                    name=name,
                     partitions=[
                         k28_txn_offset_commit.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=0)
                     ],
                 )
-                for each in (c.topic, c.missing)
+                for name in (c.topic, c.missing)
             ],
         ),
     ),
@@ -722,7 +733,7 @@ CASES = [
         3,
         _topic(Op.ALTER),
         lambda c: k37_create_partitions.CreatePartitionsRequest(
-            topics=[k37_create_partitions.CreatePartitionsTopic(name=each, count=2) for each in (c.topic, c.missing)],
+            topics=[k37_create_partitions.CreatePartitionsTopic(name=name, count=2) for name in (c.topic, c.missing)],
             timeout_ms=10_000,
         ),
     ),
@@ -771,7 +782,7 @@ CASES = [
         _cluster(Op.ALTER),
         lambda c: k43_elect_leaders.ElectLeadersRequest(
             topic_partitions=[
-                k43_elect_leaders.TopicPartitions(topic=each, partitions=[0]) for each in (c.topic, c.missing)
+                k43_elect_leaders.TopicPartitions(topic=topic, partitions=[0]) for topic in (c.topic, c.missing)
             ],
             timeout_ms=5000,
         ),
@@ -791,9 +802,9 @@ CASES = [
             group_id=c.group,
             topics=[
                 k47_offset_delete.OffsetDeleteRequestTopic(
-                    name=each, partitions=[k47_offset_delete.OffsetDeleteRequestPartition(partition_index=0)]
+                    name=name, partitions=[k47_offset_delete.OffsetDeleteRequestPartition(partition_index=0)]
                 )
-                for each in (c.topic, c.missing)
+                for name in (c.topic, c.missing)
             ],
         ),
     ),
@@ -860,7 +871,7 @@ CASES = [
         _topic(Op.READ),
         lambda c: k61_describe_producers.DescribeProducersRequest(
             topics=[
-                k61_describe_producers.TopicRequest(name=each, partition_indexes=[0]) for each in (c.topic, c.missing)
+                k61_describe_producers.TopicRequest(name=name, partition_indexes=[0]) for name in (c.topic, c.missing)
             ]
         ),
     ),
@@ -908,7 +919,7 @@ CASES = [
         0,
         _topic(Op.DESCRIBE),
         lambda c: k75_describe_topic_partitions.DescribeTopicPartitionsRequest(
-            topics=[k75_describe_topic_partitions.TopicRequest(name=each) for each in (c.topic, c.missing)],
+            topics=[k75_describe_topic_partitions.TopicRequest(name=name) for name in (c.topic, c.missing)],
             response_partition_limit=10,
         ),
     ),
@@ -1065,7 +1076,7 @@ def acls(case: Case, kind: str) -> list[k30_create_acls.AclCreation]:
         return []
     principal = f"User:{user(case, kind)}"
     own = cell(case, kind)
-    found = []
+    acls = []
     for operation, resource, name in case.needs(own):
         pattern, permission, target = PatternType.LITERAL, AclPermission.ALLOW, name
         if kind == "prefixed":
@@ -1082,10 +1093,10 @@ def acls(case: Case, kind: str) -> list[k30_create_acls.AclCreation]:
             else:
                 operation = Op.ALL
         elif kind == "denied":
-            found.append(_acl(resource, name, PatternType.LITERAL, principal, operation, AclPermission.DENY))
+            acls.append(_acl(resource, name, PatternType.LITERAL, principal, operation, AclPermission.DENY))
             operation = Op.ALL
-        found.append(_acl(resource, target, pattern, principal, operation, permission))
-    return found
+        acls.append(_acl(resource, target, pattern, principal, operation, permission))
+    return acls
 
 
 def _acl(
@@ -1131,18 +1142,18 @@ def _prepare(admin: BrokerConnection) -> None:
     creations = [acl for case, kind in cells for acl in acls(case, kind)]
     for start in range(0, len(creations), 200):
         answer: Any = _send(admin, k30_create_acls.CreateAclsRequest(creations=creations[start : start + 200]))
-        assert all(not each.error_code for each in answer.results), answer
+        assert all(not member_value.error_code for member_value in answer.results), answer
     names = [cell(case, kind).topic for case, kind in cells]
     for start in range(0, len(names), 100):
         request = k19_create_topics.CreateTopicsRequest(
             topics=[
-                k19_create_topics.CreatableTopic(name=each, num_partitions=1, replication_factor=1)
-                for each in names[start : start + 100]
+                k19_create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+                for name in names[start : start + 100]
             ],
             timeout_ms=60_000,
         )
         answer = _send(admin, request)
-        assert all(not each.error_code for each in answer.topics), answer
+        assert all(not topic.error_code for topic in answer.topics), answer
     for key_type, key in ((0, "warm"), (1, "warm")):
         _until_ready(admin, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
     _until_ready(admin, FindCoordinatorRequest(key_type=2, coordinator_keys=[f"warm:{NO_TOPIC}:0"]), 6)
@@ -1159,13 +1170,13 @@ def _until_ready(connection: BrokerConnection, request: Message, version: int) -
 
 def _ask(host: str, port: int, admin: BrokerConnection, case: Case, kind: str) -> Any:
     own = cell(case, kind)
-    found: Any = _send(
+    result: Any = _send(
         admin,
         k03_metadata.MetadataRequest(
             topics=[k03_metadata.MetadataRequestTopic(name=own.topic)], allow_auto_topic_creation=False
         ),
     )
-    own.topic_id = found.topics[0].topic_id
+    own.topic_id = result.topics[0].topic_id
     connection = _connect(host, port, user(case, kind))
     try:
         answer = _until_ready(connection, case.ask(own), case.version)
@@ -1216,31 +1227,31 @@ LEFT_OUT = {
 def skeleton(value: Any, own: Cell) -> Any:
     """Return error codes, names and operations, in a stable order."""
     if isinstance(value, list):
-        found = [skeleton(each, own) for each in value]
-        return sorted((each for each in found if _mine(each, own)), key=repr)
+        result = [skeleton(member_value, own) for member_value in value]
+        return sorted((member_value for member_value in result if _mine(member_value, own)), key=repr)
     if _is_struct(value):
         kept = {}
         for name in _fields(value):
             if name in LEFT_OUT:
                 continue
-            each = getattr(value, name)
-            if isinstance(each, list):
-                if each and _is_struct(each[0]):
-                    kept[name] = skeleton(each, own)
-            elif _is_struct(each):
+            member_value = getattr(value, name)
+            if isinstance(member_value, list):
+                if member_value and _is_struct(member_value[0]):
+                    kept[name] = skeleton(member_value, own)
+            elif _is_struct(member_value):
                 continue
             elif name in KEPT:
-                kept[name] = int(each) if isinstance(each, int) else each
+                kept[name] = int(member_value) if isinstance(member_value, int) else member_value
         return kept
     return value
 
 
-def _mine(each: Any, own: Cell) -> bool:
+def _mine(member_value: Any, own: Cell) -> bool:
     """Lists of everything hold what other cells made: only this cell's own names count."""
-    if not isinstance(each, dict):
+    if not isinstance(member_value, dict):
         return True
     for key in ("name", "group_id", "transactional_id", "user"):
-        name = each.get(key)
+        name = member_value.get(key)
         if isinstance(name, str) and name.startswith(("c-", "__")) and not name.startswith(own.prefix):
             return False
     return True
@@ -1251,19 +1262,19 @@ def _is_struct(value: Any) -> bool:
 
 
 def _fields(value: Any) -> list[str]:
-    return [each.name for each in value.__schema__.fields]
+    return [member_value.name for member_value in value.__schema__.fields]
 
 
 def _codes(value: Any) -> set[int]:
-    found: set[int] = set()
+    result: set[int] = set()
     if isinstance(value, list):
-        for each in value:
-            found |= _codes(each)
+        for member_value in value:
+            result |= _codes(member_value)
     elif _is_struct(value):
         for name in _fields(value):
-            each = getattr(value, name)
-            if name.endswith("error_code") and isinstance(each, int):
-                found.add(each)
+            member_value = getattr(value, name)
+            if name.endswith("error_code") and isinstance(member_value, int):
+                result.add(member_value)
             else:
-                found |= _codes(each)
-    return found
+                result |= _codes(member_value)
+    return result

@@ -78,12 +78,12 @@ class Wire:
 
     def frames(self) -> list[bytes]:
         """Return all frames until the broker closes the connection."""
-        found = []
+        frames = []
         try:
             while True:
-                found.append(self.frame())
+                frames.append(self.frame())
         except Closed:
-            return found
+            return frames
 
     def readable(self, seconds: float) -> bool:
         return bool(select.select([self.socket], [], [], seconds)[0])
@@ -277,9 +277,9 @@ def test_expired_session_closes_and_renewed_session_continues() -> None:
         Wire(cluster.bootstrap) as wire,
         Wire(cluster.bootstrap) as lazy,
     ):
-        for each in (wire, lazy):
-            assert not each.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
-            answer = each.ask(token(plain_token("admin", USERS["admin"])), 2)
+        for entry in (wire, lazy):
+            assert not entry.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
+            answer = entry.ask(token(plain_token("admin", USERS["admin"])), 2)
             assert answer.session_lifetime_ms == 60_000
         cluster.advance(50)
         wire.log_in("admin")
@@ -319,10 +319,10 @@ def test_thousand_unauthenticated_connections_do_not_block_others(cluster: Clust
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = 1000
     if soft < 3 * count:
-        wanted = 3 * count if hard == resource.RLIM_INFINITY else min(hard, 3 * count)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        if wanted < 2 * count + 200:
-            count = (wanted - 200) // 2
+        expected = 3 * count if hard == resource.RLIM_INFINITY else min(hard, 3 * count)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (expected, hard))
+        if expected < 2 * count + 200:
+            count = (expected - 200) // 2
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     strangers: list[socket.socket] = []
     host, _, port = cluster.bootstrap.rpartition(":")
@@ -333,7 +333,7 @@ def test_thousand_unauthenticated_connections_do_not_block_others(cluster: Clust
             # Send half a frame each; the rest never follows.
             stranger.sendall(pack(">i", 400_000) + b"x" * (number % 1000))
         with client(cluster, "admin", "SCRAM-SHA-256") as ours:
-            assert [each.name for each in ours.topics()] == ["orders"]
+            assert [topic.name for topic in ours.topics()] == ["orders"]
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert grown < 200 * 1024, f"{grown} KiB for {count} strangers"
     finally:
@@ -380,5 +380,5 @@ def test_acl_takes_effect_and_ends_at_once() -> None:
         for _ in range(3):
             assert alice.topics() == []
             create_acls(admin, [allow("alice", "describe", topic="orders")])
-            assert [each.name for each in alice.topics()] == ["orders"]
+            assert [topic.name for topic in alice.topics()] == ["orders"]
             delete_acls(admin, AclFilter(principal="User:alice"))

@@ -80,7 +80,7 @@ def test_wildcard_matches_every_name_principal_and_host() -> None:
 )
 def test_deny_wins_over_allow_in_any_order(denial: Acl, entries: list[int]) -> None:
     both = [allow(ALL, "orders"), denial]
-    assert not may([both[each] for each in entries], READ, "orders")
+    assert not may([both[entry] for entry in entries], READ, "orders")
 
 
 def test_describe_is_implied_by_read_write_delete_alter() -> None:
@@ -147,8 +147,10 @@ def test_operation_allowed_on_any_topic(acls: list[Acl], expected: bool) -> None
 def test_authorized_operations_are_a_bit_field() -> None:
     authorizer = Authorizer(lambda: [allow(READ, "orders"), allow(ALL, "*", resource=GROUP)], super_users=[BOB])
     assert authorizer.operations(ALICE, HOST, TOPIC, "orders") == (1 << READ) | (1 << DESCRIBE)
-    assert authorizer.operations(ALICE, HOST, GROUP, "g") == sum(1 << each for each in OPERATIONS[GROUP])
-    assert authorizer.operations(BOB, HOST, CLUSTER, "kafka-cluster") == sum(1 << each for each in OPERATIONS[CLUSTER])
+    assert authorizer.operations(ALICE, HOST, GROUP, "g") == sum(1 << entry for entry in OPERATIONS[GROUP])
+    assert authorizer.operations(BOB, HOST, CLUSTER, "kafka-cluster") == sum(
+        1 << entry for entry in OPERATIONS[CLUSTER]
+    )
     assert authorizer.operations(ALICE, HOST, CLUSTER, "kafka-cluster") == 0
 
 

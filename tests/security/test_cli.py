@@ -50,7 +50,7 @@ def commands(bootstrap: str, tmp_path: Path) -> Commands:
 
 def test_acl_commands_add_list_and_remove(commands: Commands) -> None:
     added = commands.rows("acl", "add", "-p", "carol", "-o", "read", "-o", "write", "--topic", "pay-", "--prefixed")
-    assert [each["operation"] for each in added] == ["read", "write"]
+    assert [entry["operation"] for entry in added] == ["read", "write"]
     assert commands.rows("acl", "list", "-p", "carol") == added
     assert commands.rows("acl", "list", "--topic", "pay-", "--prefixed") == added
     shown = commands.run("acl", "remove", "-p", "carol", "-o", "write", "--topic", "pay-", "--prefixed")

@@ -86,15 +86,15 @@ def address(cluster: Cluster, protocol: str) -> str:
 
 
 def confluent(cluster: Cluster, protocol: str, mechanism: str | None, certificates: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {"bootstrap.servers": address(cluster, protocol), "security.protocol": protocol}
+    result: dict[str, Any] = {"bootstrap.servers": address(cluster, protocol), "security.protocol": protocol}
     if mechanism is not None:
-        found |= {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": USERS["alice"]}
+        result |= {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": USERS["alice"]}
     if protocol.endswith("SSL"):
-        found["ssl.ca.location"] = str(certificates / "ca.pem")
+        result["ssl.ca.location"] = str(certificates / "ca.pem")
     if protocol == "SSL":
-        found["ssl.certificate.location"] = str(certificates / "alice.crt")
-        found["ssl.key.location"] = str(certificates / "alice.key")
-    return found
+        result["ssl.certificate.location"] = str(certificates / "alice.crt")
+        result["ssl.key.location"] = str(certificates / "alice.key")
+    return result
 
 
 WAYS = [(protocol, mechanism) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for mechanism in MECHANISMS]
@@ -188,7 +188,7 @@ def test_acls_through_an_admin_client(cluster: Cluster) -> None:
     )
     for future in admin.create_acls([binding], request_timeout=60).values():
         future.result(60)
-    wanted = AclBindingFilter(
+    expected = AclBindingFilter(
         ResourceType.TOPIC,
         "payments",
         ResourcePatternType.MATCH,
@@ -197,9 +197,9 @@ def test_acls_through_an_admin_client(cluster: Cluster) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    assert admin.describe_acls(wanted, request_timeout=60).result(60) == [binding]
-    assert next(iter(admin.delete_acls([wanted], request_timeout=60).values())).result(60) == [binding]
-    assert admin.describe_acls(wanted, request_timeout=60).result(60) == []
+    assert admin.describe_acls(expected, request_timeout=60).result(60) == [binding]
+    assert next(iter(admin.delete_acls([expected], request_timeout=60).values())).result(60) == [binding]
+    assert admin.describe_acls(expected, request_timeout=60).result(60) == []
 
 
 def test_acl_changes_require_alter_on_cluster(cluster: Cluster) -> None:
@@ -248,7 +248,7 @@ def test_subscription_regex_matches_only_described_topics() -> None:
             answer = alice.to_node(node, member, ConsumerGroupHeartbeatResponse)
             assert not answer.error_code, answer
             if answer.assignment is not None and answer.assignment.topic_partitions:
-                assigned = {each.topic_id for each in answer.assignment.topic_partitions}
+                assigned = {topic_partition.topic_id for topic_partition in answer.assignment.topic_partitions}
             member = ConsumerGroupHeartbeatRequest(
                 group_id="regex", member_id=answer.member_id or member.member_id, member_epoch=answer.member_epoch
             )
@@ -267,8 +267,8 @@ def test_spark_authenticates_with_kafka_options(cluster: Cluster, certificates: 
         f"username='admin' password='{USERS['admin']}';",
         "kafka.ssl.truststore.location": str(certificates / "ca.pem"),
     }
-    given = security_settings(options)
-    with open_client(address(cluster, "SASL_SSL"), given, client_id="spark", timeout=60) as client:
-        assert "orders" in [each.name for each in client.topics()]
+    provided = security_settings(options)
+    with open_client(address(cluster, "SASL_SSL"), provided, client_id="spark", timeout=60) as client:
+        assert "orders" in [topic.name for topic in client.topics()]
     with pytest.raises(ValueError, match=r"kafka\.sasl\.mechanism"):
-        open_client("x:1", given | {"sasl.mechanism": "GSSAPI"}, client_id="spark", timeout=1)
+        open_client("x:1", provided | {"sasl.mechanism": "GSSAPI"}, client_id="spark", timeout=1)

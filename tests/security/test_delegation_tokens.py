@@ -76,7 +76,7 @@ def test_token_authenticates_its_owner(cluster: Cluster, mechanism: str) -> None
         token = create(alice)
     assert not token.error_code
     with by_token(cluster, token, mechanism) as holder:
-        assert [each.name for each in holder.topics()] == ["orders"]
+        assert [topic.name for topic in holder.topics()] == ["orders"]
         assert create(holder).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
@@ -102,7 +102,7 @@ def described(who: Client, owner: str | None = None) -> set[str]:
     owners = None if owner is None else [DescribeDelegationTokenOwner(principal_type="User", principal_name=owner)]
     answer = who.to_any(DescribeDelegationTokenRequest(owners=owners), DescribeDelegationTokenResponse)
     assert not answer.error_code
-    return {each.token_id for each in answer.tokens}
+    return {token.token_id for token in answer.tokens}
 
 
 def test_principals_see_their_own_tokens(cluster: Cluster) -> None:

@@ -113,11 +113,11 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Issuer]
 
 
 def test_keys_are_downloaded(issuer: Issuer) -> None:
-    assert [each["kid"] for each in read_key_set(issuer.url)["keys"]] == ["first"]
+    assert [key["kid"] for key in read_key_set(issuer.url)["keys"]] == ["first"]
 
 
 def test_keys_are_downloaded_from_trusted_https_issuer(secured: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [each["kid"] for each in read_key_set(secured.url)["keys"]] == ["first"]
+    assert [key["kid"] for key in read_key_set(secured.url)["keys"]] == ["first"]
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(ValueError, match="CERTIFICATE_VERIFY_FAILED"):
         read_key_set(secured.url)
@@ -172,8 +172,8 @@ def test_download_times_out(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def validator(*keys: Any, more: Any = ()) -> TokenValidator:
-    found = {"keys": [*KeySet(list(keys)).as_dict(private=False)["keys"], *more]}
-    return TokenValidator(TokenRules(), found, lambda: int(time.time() * 1000))
+    result = {"keys": [*KeySet(list(keys)).as_dict(private=False)["keys"], *more]}
+    return TokenValidator(TokenRules(), result, lambda: int(time.time() * 1000))
 
 
 def test_token_without_key_id_is_verified_with_all_keys() -> None:
@@ -221,7 +221,7 @@ def may_enter(cluster: Cluster, text: str) -> bool:
     security = Security(login=Login("OAUTHBEARER", token=text))
     try:
         with Client(cluster.bootstrap, timeout=60, security=security) as client:
-            return [each.name for each in client.topics()] == ["orders"]
+            return [topic.name for topic in client.topics()] == ["orders"]
     except KafkaError:
         return False
 

@@ -28,19 +28,19 @@ def answers() -> dict[str, dict[str, Any]]:
         return run_matrix(host, int(port))
 
 
-@pytest.mark.parametrize("case", [each.name for each in CASES])
+@pytest.mark.parametrize("case", [case.name for case in CASES])
 def test_acl_errors_equal_kafkas(answers: dict[str, dict[str, Any]], case: str) -> None:
     assert answers[case] == RECORDED[case]
 
 
 def test_recording_covers_the_matrix() -> None:
-    assert set(RECORDED) == {each.name for each in CASES}
-    assert all(set(each) == set(KINDS) for each in RECORDED.values())
+    assert set(RECORDED) == {case.name for case in CASES}
+    assert all(set(entry) == set(KINDS) for entry in RECORDED.values())
 
 
 def test_matrix_covers_every_api_with_acl_check() -> None:
-    asked = {case.ask(cell(case, "none")).__schema__.api_key for case in CASES}
-    not_asked = {key: each.name for key, each in apis().items() if key not in asked and each.acl is not EVERYBODY}
+    requested = {case.ask(cell(case, "none")).__schema__.api_key for case in CASES}
+    not_asked = {key: api.name for key, api in apis().items() if key not in requested and api.acl is not EVERYBODY}
     assert not not_asked, f"give {not_asked} a row in tests/security/matrix.py and record Kafka's answers"
 
 
@@ -54,7 +54,9 @@ def test_every_handler_declares_its_acl_operations(key: int) -> None:
         assert declared.needs
 
 
-@pytest.mark.parametrize("case", [each for each in CASES if each.needs(cell(each, "none"))], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.needs(cell(case, "none"))], ids=lambda entry: entry.name
+)
 def test_denied_principal_cannot_probe_names(case: Any) -> None:
     """The answer for something that exists and the one for something that does not are the same, but for the name."""
 
@@ -63,13 +65,13 @@ def test_denied_principal_cannot_probe_names(case: Any) -> None:
         text = json.dumps(RECORDED[case.name][kind], sort_keys=True)
         return text.replace(own.topic, "NAME").replace(own.missing, "NAME")
 
-    entries = [each for each in _entries(json.loads(told("none"))) if each.get("name") == "NAME"]
-    assert all(each == entries[0] for each in entries)
+    entries = [name for name in _entries(json.loads(told("none"))) if name.get("name") == "NAME"]
+    assert all(entry == entries[0] for entry in entries)
 
 
 def _entries(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, list):
-        return [found for each in value for found in _entries(each)]
+        return [entry for element in value for entry in _entries(element)]
     if isinstance(value, dict):
-        return [value, *(found for each in value.values() for found in _entries(each))]
+        return [value, *(entry for entry in value.values() for entry in _entries(entry))]
     return []

@@ -169,12 +169,12 @@ def test_producer_over_quota_is_throttled_and_muted() -> None:
         alter_quotas(admin, {"user": "admin"}, {"producer_byte_rate": 1000.0})
         connection = admin.node(1)
         assert produce(connection, 9000).throttle_time_ms == 0
-        told = produce(connection, 9000).throttle_time_ms
-        assert 7_000 < told < 10_000
+        throttle_time_ms = produce(connection, 9000).throttle_time_ms
+        assert 7_000 < throttle_time_ms < 10_000
         connection._timeout = 0.5
         with pytest.raises(Exception, match="answer"):
             produce(connection, 10)  # the broker does not read it
-        cluster.advance(told / 1000 + 12)
+        cluster.advance(throttle_time_ms / 1000 + 12)
         connection._timeout = 60
         assert produce(connection, 10).throttle_time_ms == 0
 
@@ -222,8 +222,8 @@ def test_connection_over_rate_is_held_and_closed() -> None:
             else:
                 pytest.fail("it was not closed")
         finally:
-            for each in made:
-                each.close()
+            for connection in made:
+                connection.close()
 
 
 def test_request_time_quota_throttles_client() -> None:

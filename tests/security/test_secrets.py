@@ -48,15 +48,15 @@ CLUSTER_KEY = "cluster-horse-battery"
 def forms(secret: str | bytes) -> list[str]:
     """Return the forms in which a secret could be written: raw, base64, hexadecimal."""
     raw = secret.encode() if isinstance(secret, str) else secret
-    found = [base64.b64encode(raw).decode(), raw.hex()]
-    return [secret, *found] if isinstance(secret, str) else found
+    result = [base64.b64encode(raw).decode(), raw.hex()]
+    return [secret, *result] if isinstance(secret, str) else result
 
 
 def test_secrets_are_written_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     events = tmp_path / "events.jsonl"
     secrets: list[str | bytes] = [*USERS.values(), PASSWORD, WRONG, KEYSTORE_PASSWORD, CLUSTER_KEY]
-    said: list[str] = []
+    log_records: list[str] = []
     with secured(
         events=str(events),
         data_dir=str(tmp_path / "data"),
@@ -69,24 +69,28 @@ def test_secrets_are_written_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFi
                 assert "carol" in list_users(admin)
                 token = admin.to_any(CreateDelegationTokenRequest(max_lifetime_ms=-1), CreateDelegationTokenResponse)
                 secrets.append(token.hmac)
-                said += [repr(admin), repr(login), repr(token)]
+                log_records += [repr(admin), repr(login), repr(token)]
                 change = AlterableConfig(name="listener.name.x.ssl.keystore.password", value=KEYSTORE_PASSWORD)
                 resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
                 request = IncrementalAlterConfigsRequest(resources=[resource])
                 answer = admin.to_node(1, request, IncrementalAlterConfigsResponse)
-                said += [repr(answer), repr(request)]
+                log_records += [repr(answer), repr(request)]
             wrong = Security(login=Login(mechanism, "admin", WRONG))
             with Client(cluster.bootstrap, timeout=60, security=wrong) as thief, pytest.raises(KafkaError) as caught:
                 thief.topics()
-            said.append(str(caught.value))
-        credentials = cluster.call(lambda broker: [c for each in broker.image.scram.values() for c in each.values()])
-        secrets += [value for each in credentials for value in (each.salt, each.stored_key, each.server_key)]
+            log_records.append(str(caught.value))
+        credentials = cluster.call(lambda broker: [c for entry in broker.image.scram.values() for c in entry.values()])
+        secrets += [
+            value
+            for credential in credentials
+            for value in (credential.salt, credential.stored_key, credential.server_key)
+        ]
     dumped = CliRunner().invoke(
         build(["log"]), ["log", "dump", str(tmp_path / "data" / "__cluster_metadata-0"), "--records", "--json"]
     )
     assert dumped.exit_code == 0, dumped.output
     assert "UserScramCredential" in dumped.output, "the dump shows that they are there"
-    written = "\n".join([caplog.text, events.read_text(), dumped.output, *said])
+    written = "\n".join([caplog.text, events.read_text(), dumped.output, *log_records])
     for secret in secrets:
         for form in forms(secret):
             assert form not in written
@@ -162,7 +166,9 @@ def test_described_configs_hide_secrets() -> None:
                 1, DescribeConfigsRequest(resources=[resource], include_synonyms=True), DescribeConfigsResponse
             )
     text = io.StringIO()
-    json.dump([[each.name, each.value, [s.value for s in each.synonyms]] for each in answer.results[0].configs], text)
+    json.dump(
+        [[config.name, config.value, [s.value for s in config.synonyms]] for config in answer.results[0].configs], text
+    )
     assert "delegation.token.secret.key" in text.getvalue()
     for secret in (CLUSTER_KEY, *USERS.values()):
         assert json.dumps(secret)[1:-1] not in text.getvalue()

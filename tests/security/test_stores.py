@@ -42,7 +42,7 @@ def test_broker_and_client_read_jks(declared: dict[str, str]) -> None:
     with Cluster(topics=["orders"], configs=configs) as cluster:
         address = cluster.bootstrap
         with Client(address, timeout=60, security=security_from_properties(CLIENT, {})) as client:
-            assert [each.name for each in client.topics()] == ["orders"]
+            assert [topic.name for topic in client.topics()] == ["orders"]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def topics(cluster: Cluster, listener: str, certificates: Certificates, **proper
     settings |= {key.replace("_", "."): value for key, value in properties.items()}
     address = f"localhost:{port(cluster, listener)}"
     with Client(address, timeout=60, security=security_from_properties(settings, {})) as client:
-        return [each.name for each in client.topics()]
+        return [topic.name for topic in client.topics()]
 
 
 @pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
@@ -111,14 +111,14 @@ def test_listener_settings_override_general_ones(cluster: Cluster, certificates:
 
 @pytest.mark.parametrize("name", ["alice.pem", "alice.p12"])
 def test_certificate_subject_is_the_principal(cluster: Cluster, certificates: Certificates, name: str) -> None:
-    found = topics(
+    result = topics(
         cluster,
         "MUTUAL",
         certificates,
         ssl_keystore_location=certificates.path(name),
         ssl_keystore_password="alice-secret",
     )
-    assert found == ["orders"], "alice@acme is a super user"
+    assert result == ["orders"], "alice@acme is a super user"
 
 
 def test_other_certificate_has_other_principal(cluster: Cluster, certificates: Certificates) -> None:
@@ -258,15 +258,15 @@ def test_serve_dev_tls_creates_authority() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            told = json.loads(process.stdout.readline())
-            settings = {"security.protocol": "SSL", "ssl.truststore.location": told["ca"]}
-            with Client(told["bootstrap"], timeout=60, security=security_from_properties(settings, {})) as client:
-                assert [each.name for each in client.topics()] == ["orders"]
-            assert os.path.exists(told["client_properties"])
+            parsed = json.loads(process.stdout.readline())
+            settings = {"security.protocol": "SSL", "ssl.truststore.location": parsed["ca"]}
+            with Client(parsed["bootstrap"], timeout=60, security=security_from_properties(settings, {})) as client:
+                assert [topic.name for topic in client.topics()] == ["orders"]
+            assert os.path.exists(parsed["client_properties"])
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
-    assert not os.path.exists(told["ca"])
+    assert not os.path.exists(parsed["ca"])
 
 
 def test_failed_handshake_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,20 +102,20 @@ def test_other_requests_run_between_handshakes(
         context.sni_callback = count  # type: ignore[assignment]  # called in the midst of each handshake
         listener = await LoopTransport(loop).listen(Noted, "127.0.0.1", 0, ssl=context)
         crowd = [Half(listener.port, authority) for _ in range(CROWD)]  # the loop is blocked meanwhile
-        finishing = asyncio.ensure_future(asyncio.to_thread(lambda: [each.finish() for each in crowd]))
+        finishing = asyncio.ensure_future(asyncio.to_thread(lambda: [entry.finish() for entry in crowd]))
         async with asyncio.timeout(300):
             while Noted.made < CROWD:
                 turn += 1
                 await asyncio.sleep(0)
             await finishing
         listener.close()
-        for each in crowd:
-            each.wire.close()
+        for entry in crowd:
+            entry.wire.close()
         return in_turn
 
-    found = runner.run(main())
-    assert sum(found.values()) == CROWD
-    assert max(found.values()) <= 2
+    completed = runner.run(main())
+    assert sum(completed.values()) == CROWD
+    assert max(completed.values()) <= 2
 
 
 def test_silent_and_incomplete_handshakes_time_out(
@@ -186,7 +186,7 @@ def test_junk_handshake_does_not_affect_others(authority: Authority, junk: bytes
             wire.sendall(junk)
         settings = {"security.protocol": "SSL", "ssl.truststore.certificates": cluster.ca_pem}
         with Client(cluster.bootstrap, timeout=60, security=security_from_properties(settings, {})) as client:
-            assert [each.name for each in client.topics()] == ["orders"]
+            assert [topic.name for topic in client.topics()] == ["orders"]
         for wire in wires:
             wire.close()
         eventually(lambda: not cluster.connections())

@@ -42,8 +42,8 @@ KEYS = KeySet([EC, RSA]).as_dict(private=False)
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    found = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": NOW - 10, "exp": NOW + 600}
-    return {key: value for key, value in {**found, **changes}.items() if value is not None}
+    result = {"sub": "alice", "iss": ISSUER, "aud": AUDIENCE, "iat": NOW - 10, "exp": NOW + 600}
+    return {key: value for key, value in {**result, **changes}.items() if value is not None}
 
 
 def signed(key: Any = EC, algorithm: str = "ES256", kid: str = "ec", **changes: Any) -> str:
@@ -52,7 +52,7 @@ def signed(key: Any = EC, algorithm: str = "ES256", kid: str = "ec", **changes: 
 
 def unsigned(**changes: Any) -> str:
     parts = [{"alg": "none"}, claims(**changes)]
-    encoded = [base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts]
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
     return ".".join([*encoded, ""])
 
 
@@ -86,7 +86,7 @@ def test_principal_claim_is_configurable() -> None:
 def _confused() -> str:
     """Return a token signed with the public key as a shared secret."""
     parts = [{"alg": "HS256", "kid": "ec"}, claims()]
-    message = ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in parts)
+    message = ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
     digest = hmac.digest(EC.as_pem(private=False), message.encode(), "sha256")
     return f"{message}.{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
@@ -128,12 +128,12 @@ def test_invalid_token_is_refused(make: Callable[[], str], reason: str) -> None:
 
 
 def test_unknown_key_triggers_refresh() -> None:
-    asked = []
+    requested = []
     checked = validator()
-    checked.on_unknown_key = lambda: asked.append(1)
+    checked.on_unknown_key = lambda: requested.append(1)
     with pytest.raises(SaslError):
         checked(signed(kid="new"))
-    assert asked == [1]
+    assert requested == [1]
 
 
 def test_unsigned_tokens_require_permission() -> None:
@@ -222,7 +222,7 @@ def client(cluster: Cluster, token: str) -> Client:
 
 def test_client_authenticates_with_bearer_token(cluster: Cluster) -> None:
     with client(cluster, current()) as ours:
-        assert [each.name for each in ours.topics()] == ["orders"]
+        assert [topic.name for topic in ours.topics()] == ["orders"]
     with client(cluster, current(sub="bob")) as theirs:
         assert theirs.topics() == []
 

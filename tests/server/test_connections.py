@@ -107,10 +107,10 @@ def test_bad_frame_closes_only_its_connection_and_is_logged(
         with caplog.at_level(logging.WARNING, "ottla"):
             bad.send(data)
             assert bad.closed()
-        said = [record for record in caplog.records if record.levelno >= logging.WARNING]
-        assert len(said) == 1
-        assert said[0].exc_info is None
-        assert "closing connection of 127.0.0.1:" in said[0].getMessage()
+        log_records = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(log_records) == 1
+        assert log_records[0].exc_info is None
+        assert "closing connection of 127.0.0.1:" in log_records[0].getMessage()
         good.ask(METADATA, MetadataResponse, 8)
 
 
@@ -121,7 +121,9 @@ def test_unknown_api_versions_version_is_answered_in_version_0(cluster: Cluster,
         wire.frame(struct.pack(">hhih", 18, version, 7, -1) + bytes(1))
         answer = wire.answer(ApiVersionsResponse, 0, 7)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(each.api_key, each.min_version, each.max_version) for each in answer.api_keys] == [(18, 0, 4)]
+        assert [(api_key.api_key, api_key.min_version, api_key.max_version) for api_key in answer.api_keys] == [
+            (18, 0, 4)
+        ]
         fine = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
         assert wire.ask(fine, ApiVersionsResponse, 4).error_code == 0
 
@@ -166,10 +168,10 @@ def test_exception_in_handler_is_answered_and_logged(
             wire.ask(METADATA, MetadataResponse, 12)
     finally:
         cluster.call(lambda _: (dispatch._apis.__setitem__(60, before), dispatch._routes.pop((60, 1))))
-    said = next(record for record in caplog.records if record.levelno == logging.ERROR)
-    assert "include_cluster_authorized_operations=True" in said.getMessage()
-    assert said.exc_info is not None
-    assert said.exc_info[0] is ZeroDivisionError
+    log_records = next(record for record in caplog.records if record.levelno == logging.ERROR)
+    assert "include_cluster_authorized_operations=True" in log_records.getMessage()
+    assert log_records.exc_info is not None
+    assert log_records.exc_info[0] is ZeroDivisionError
 
 
 # Order and back-pressure
@@ -200,8 +202,8 @@ def test_request_after_delayed_fetch_is_answered_after_it(cluster: Cluster) -> N
             other.ask(produce(b"now", "waiting"), ProduceResponse, 9).responses[0].partition_responses[0].error_code
             == 0
         )
-        found = wire.answer(FetchResponse, 12, 1)
-        assert b"now" in bytes(found.responses[0].partitions[0].records)
+        result = wire.answer(FetchResponse, 12, 1)
+        assert b"now" in bytes(result.responses[0].partitions[0].records)
         wire.answer(MetadataResponse, 12, 2)
 
 
@@ -225,10 +227,14 @@ def test_client_that_does_not_read_is_not_read() -> None:
 
             def buffered() -> int:
                 def look(_: object) -> int:
-                    found = [each for each in node.connections if each.session and each.session.port == port]
-                    if not found:  # not accepted yet
+                    result = [
+                        connection
+                        for connection in node.connections
+                        if connection.session and connection.session.port == port
+                    ]
+                    if not result:  # not accepted yet
                         return 0
-                    (connection,) = found
+                    (connection,) = result
                     assert connection._transport is not None
                     assert connection.unanswered <= MAX_UNANSWERED
                     waiting = sum(len(part) for part in connection._out if isinstance(part, bytes | bytearray))
@@ -250,7 +256,7 @@ def test_produce_with_acks_0_has_no_response(cluster: Cluster) -> None:
         wire.request(produce(b"x", "silent", acks=0), 9, 1)
         wire.request(METADATA, 9, 2)
         wire.answer(MetadataResponse, 9, 2)
-        assert [each.value for each in cluster.records("silent")] == [b"x"]
+        assert [record.value for record in cluster.records("silent")] == [b"x"]
 
 
 def test_failed_produce_with_acks_0_closes_connection(cluster: Cluster) -> None:
@@ -324,4 +330,4 @@ def test_stop_completes_delayed_fetches_and_writes_clean_shutdown_file(tmp_path:
     cluster.close()
     assert (tmp_path / CLEAN_SHUTDOWN_FILE).exists()
     with Cluster(data_dir=str(tmp_path)) as again:
-        assert [each.value for each in again.records("kept")] == [b"kept"]
+        assert [record.value for record in again.records("kept")] == [b"kept"]

@@ -61,17 +61,17 @@ def test_requests_bytes_and_latencies_are_counted_by_api() -> None:
         metrics = measure(cluster)
         assert ("ottla_requests_total", frozenset(("1", "Produce"))) not in read(cluster, metrics)
         produce(cluster, "counted", 10)
-        found = read(cluster, metrics)
-        requests = found["ottla_requests_total", frozenset(("1", "Produce"))]
+        content = read(cluster, metrics)
+        requests = content["ottla_requests_total", frozenset(("1", "Produce"))]
         assert requests >= 1
-        assert found["ottla_request_bytes_total", frozenset(("1", "Produce"))] > 10_000
-        assert found["ottla_response_bytes_total", frozenset(("1", "Produce"))] > 0
-        assert found["ottla_request_seconds_count", frozenset(("1", "Produce"))] == requests
-        assert found["ottla_request_seconds_bucket", frozenset(("1", "Produce", "+Inf"))] == requests
-        assert found["ottla_received_bytes_total", frozenset(("1",))] > 10_000
-        assert found["ottla_partition_high_watermark", frozenset(("counted", "0"))] == 11
-        assert found["ottla_log_bytes", frozenset(("1", "/ottla"))] > 11_000
-        assert found["ottla_topics", frozenset()] == 1
+        assert content["ottla_request_bytes_total", frozenset(("1", "Produce"))] > 10_000
+        assert content["ottla_response_bytes_total", frozenset(("1", "Produce"))] > 0
+        assert content["ottla_request_seconds_count", frozenset(("1", "Produce"))] == requests
+        assert content["ottla_request_seconds_bucket", frozenset(("1", "Produce", "+Inf"))] == requests
+        assert content["ottla_received_bytes_total", frozenset(("1",))] > 10_000
+        assert content["ottla_partition_high_watermark", frozenset(("counted", "0"))] == 11
+        assert content["ottla_log_bytes", frozenset(("1", "/ottla"))] > 11_000
+        assert content["ottla_topics", frozenset()] == 1
 
 
 def share(cluster: Cluster, topic: str) -> Client:
@@ -113,15 +113,15 @@ def test_share_groups_are_counted() -> None:
         produce(cluster, "shared", 3)
         metrics = measure(cluster)
         client = share(cluster, "shared")
-        found = read(cluster, metrics)
-        assert found["ottla_groups", frozenset(("1", "share", "Empty"))] == 1
-        assert found["ottla_share_sessions", frozenset(("1",))] == 1
-        assert found["ottla_share_partitions", frozenset(("1",))] == 1
-        assert found["ottla_share_records_in_flight", frozenset(("sharers", "shared", "0"))] == 2
-        assert found["ottla_share_batches_in_flight", frozenset(("sharers", "shared", "0"))] >= 1
-        assert found["ottla_share_acknowledgements_total", frozenset(("1", "accept"))] == 1
-        assert found["ottla_share_acknowledgements_total", frozenset(("1", "reject"))] == 0
-        assert found["ottla_share_lock_timeouts_total", frozenset(("1",))] == 0
+        content = read(cluster, metrics)
+        assert content["ottla_groups", frozenset(("1", "share", "Empty"))] == 1
+        assert content["ottla_share_sessions", frozenset(("1",))] == 1
+        assert content["ottla_share_partitions", frozenset(("1",))] == 1
+        assert content["ottla_share_records_in_flight", frozenset(("sharers", "shared", "0"))] == 2
+        assert content["ottla_share_batches_in_flight", frozenset(("sharers", "shared", "0"))] >= 1
+        assert content["ottla_share_acknowledgements_total", frozenset(("1", "accept"))] == 1
+        assert content["ottla_share_acknowledgements_total", frozenset(("1", "reject"))] == 0
+        assert content["ottla_share_lock_timeouts_total", frozenset(("1",))] == 0
         client.close()
 
 

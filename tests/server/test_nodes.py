@@ -71,11 +71,11 @@ def client(three: Cluster) -> Iterator[Client]:
 
 
 def test_partitions_are_spread_over_nodes(client: Client) -> None:
-    leaders = [each.leader for each in client.topic("shared").partitions.values()]
+    leaders = [partition.leader for partition in client.topic("shared").partitions.values()]
     assert sorted(leaders) == [1, 1, 2, 2, 3, 3]
     assert sorted(client.brokers) == [1, 2, 3]
     described = client.to_any(DescribeClusterRequest(), DescribeClusterResponse)
-    assert {(each.broker_id, each.port) for each in described.brokers} == {
+    assert {(broker.broker_id, broker.port) for broker in described.brokers} == {
         (node, port) for node, (_, port) in client.brokers.items()
     }
 
@@ -103,7 +103,9 @@ def test_node_refuses_partitions_led_by_another(client: Client) -> None:
     assert refused.base_offset == -1
     # KIP-951: the current leader and its endpoint.
     assert refused.current_leader.leader_id == leader
-    assert [(each.node_id, each.port) for each in produced.node_endpoints] == [(leader, client.brokers[leader][1])]
+    assert [(node_endpoint.node_id, node_endpoint.port) for node_endpoint in produced.node_endpoints] == [
+        (leader, client.brokers[leader][1])
+    ]
 
     fetched = stranger.send(
         FetchRequest(
@@ -116,7 +118,7 @@ def test_node_refuses_partitions_led_by_another(client: Client) -> None:
     )
     assert fetched.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert fetched.responses[0].partitions[0].current_leader.leader_id == leader
-    assert [each.node_id for each in fetched.node_endpoints] == [leader]
+    assert [node_endpoint.node_id for node_endpoint in fetched.node_endpoints] == [leader]
 
     offsets = stranger.send(
         ListOffsetsRequest(
@@ -183,8 +185,10 @@ def test_node_refuses_groups_and_transactions_of_another(client: Client) -> None
         InitProducerIdRequest(transactional_id="my-transactions", transaction_timeout_ms=1000), InitProducerIdResponse
     )
     assert begun.error_code == ErrorCode.NOT_COORDINATOR
-    told = other.send(DescribeTransactionsRequest(transactional_ids=["my-transactions"]), DescribeTransactionsResponse)
-    assert told.transaction_states[0].error_code == ErrorCode.NOT_COORDINATOR
+    notified = other.send(
+        DescribeTransactionsRequest(transactional_ids=["my-transactions"]), DescribeTransactionsResponse
+    )
+    assert notified.transaction_states[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_groups_are_spread_over_nodes(client: Client) -> None:
@@ -198,14 +202,14 @@ def test_any_node_accepts_controller_requests(client: Client) -> None:
             topics=[CreatableTopic(name=f"by-{node}", num_partitions=1, replication_factor=1)]
         )
         assert client.to_node(node, request, CreateTopicsResponse).topics[0].error_code == 0
-    assert {f"by-{node}" for node in client.brokers} <= {each.name for each in client.topics()}
+    assert {f"by-{node}" for node in client.brokers} <= {topic.name for topic in client.topics()}
 
 
 def test_requests_for_unknown_topics_create_nothing(client: Client) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="nowhere")], allow_auto_topic_creation=False)
     answer = client.to_any(request, MetadataResponse)
     assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert "nowhere" not in {each.name for each in client.topics()}
+    assert "nowhere" not in {topic.name for topic in client.topics()}
 
 
 # Listeners
@@ -221,7 +225,7 @@ def test_metadata_has_addresses_of_the_listener() -> None:
     with Cluster(configs=settings) as cluster:
         running = cluster._running
         assert running is not None
-        ports = cluster.call(lambda _: [each.port for each in running.servers[1]._listeners.values()])
+        ports = cluster.call(lambda _: [listener.port for listener in running.servers[1]._listeners.values()])
         assert len(set(ports)) == 2
 
         def told(port: int) -> tuple[str, int]:
@@ -237,5 +241,5 @@ def test_default_listener_is_loopback() -> None:
     with Cluster() as cluster:
         running = cluster._running
         assert running is not None
-        hosts = cluster.call(lambda _: [each.host for each in running._configs[0].listeners])
+        hosts = cluster.call(lambda _: [listener.host for listener in running._configs[0].listeners])
     assert hosts == ["127.0.0.1"]

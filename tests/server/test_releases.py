@@ -48,7 +48,10 @@ def test_clients_work_with_older_release(name: str) -> None:
             with pytest.raises(ConnectionFailedError):
                 connection.send(FetchRequest(), FetchResponse, version=too_new)
             request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1")
-            features = {each.name for each in client.to_any(request, ApiVersionsResponse).supported_features}
+            features = {
+                supported_feature.name
+                for supported_feature in client.to_any(request, ApiVersionsResponse).supported_features
+            }
             assert ("transaction.version" in features) == (name == "4.0")
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t"})
         producer.init_transactions(60)

@@ -95,7 +95,7 @@ def watch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(cluster, monkeypatch)
 
 
-@pytest.mark.parametrize("codec", [each for each in CompressionType if each is not CompressionType.NONE])
+@pytest.mark.parametrize("codec", [entry for entry in CompressionType if entry is not CompressionType.NONE])
 def test_batch_that_decompresses_to_much_is_validated_in_worker(
     cluster: Cluster, watch: Watch, codec: CompressionType
 ) -> None:
@@ -314,7 +314,7 @@ def test_large_frame_has_its_own_buffer() -> None:
     broker = Broker()
     connection, transport = connect(broker)
     receive(connection, transport, frame(3 * LARGE_FRAME) + frame(100))
-    assert [len(each) for each in broker.frames] == [3 * LARGE_FRAME, 100]
+    assert [len(frame) for frame in broker.frames] == [3 * LARGE_FRAME, 100]
     assert len(connection._buffer) == INITIAL_BUFFER
     assert broker.kept[0].obj is not connection._buffer
     assert broker.memory.used == 0
@@ -333,7 +333,7 @@ def test_frame_waits_while_unfinished_frames_have_all_memory() -> None:
     broker.clock.step()
     assert other.reading
     receive(second, other, data[INITIAL_BUFFER:])
-    assert [len(each) for each in broker.frames] == [2_000_000, 2_000_000]
+    assert [len(frame) for frame in broker.frames] == [2_000_000, 2_000_000]
 
 
 def test_lost_connection_gives_its_memory_to_the_next() -> None:

@@ -79,10 +79,10 @@ class Wire:
             return True
 
     def _exactly(self, count: int) -> bytes:
-        found = b""
-        while len(found) < count:
-            piece = self.socket.recv(count - len(found))
+        result = b""
+        while len(result) < count:
+            piece = self.socket.recv(count - len(result))
             if not piece:
                 raise ConnectionError("the broker hung up")
-            found += piece
-        return found
+            result += piece
+        return result

@@ -86,7 +86,7 @@ class ShareBroker(LocalTalk):
             ]
         )
         answer = self.quietly(request, IncrementalAlterConfigsResponse)
-        assert [each.error_code for each in answer.responses] == [0]
+        assert [response.error_code for response in answer.responses] == [0]
 
     def write(self, *values: bytes, partition: int = 0, producer: int = -1, sequence: int = -1) -> int:
         """Append one batch, transactional if a producer is given, and return its size."""
@@ -132,7 +132,7 @@ class ShareBroker(LocalTalk):
     ) -> Callable[[], ShareFetchResponse]:
         """Send a ShareFetch; the returned function waits for the response."""
         acks = acks or {}
-        named = [*partitions, *(each for each in acks if each not in partitions)]
+        named = [*partitions, *(ack for ack in acks if ack not in partitions)]
         request = ShareFetchRequest(
             group_id=group,
             member_id=member,
@@ -149,13 +149,13 @@ class ShareBroker(LocalTalk):
                     topic_id=topic_id or self.topic_id,
                     partitions=[
                         FetchPartition(
-                            partition_index=each,
+                            partition_index=partition,
                             acknowledgement_batches=[
                                 AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
-                                for first, last, types in acks.get(each, [])
+                                for first, last, types in acks.get(partition, [])
                             ],
                         )
-                        for each in named
+                        for partition in named
                     ],
                 )
             ]
@@ -211,7 +211,7 @@ class ShareBroker(LocalTalk):
         answer = self.acknowledging(member, epoch, acks, **options)()  # type: ignore[arg-type]
         if answer.error_code:
             return [ErrorCode(answer.error_code)]
-        return [ErrorCode(each.error_code) for topic in answer.responses for each in topic.partitions]
+        return [ErrorCode(partition.error_code) for topic in answer.responses for partition in topic.partitions]
 
 
 def acquired(answer: ShareFetchResponse) -> dict[int, list[tuple[int, int, int]]]:

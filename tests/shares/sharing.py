@@ -46,14 +46,14 @@ class DictionaryStore:
         return completed_with(ErrorCode.NONE)
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> Pending[ShareState]:
-        found = self.states.get(key)
-        if found is None:
+        acquired = self.states.get(key)
+        if acquired is None:
             return completed_with(ShareState(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        if leader_epoch < found.leader_epoch:
+        if leader_epoch < acquired.leader_epoch:
             return completed_with(ShareState(ErrorCode.FENCED_LEADER_EPOCH))
-        found.leader_epoch = leader_epoch
+        acquired.leader_epoch = leader_epoch
         batches: list[StateBatch] = []
-        for offset, (state, count) in sorted(found.records.items()):
+        for offset, (state, count) in sorted(acquired.records.items()):
             last = batches[-1] if batches else None
             if last is not None and last[1:] == (offset - 1, state, count):
                 batches[-1] = last._replace(last_offset=offset)
@@ -62,10 +62,10 @@ class DictionaryStore:
         return completed_with(
             ShareState(
                 ErrorCode.NONE,
-                found.state_epoch,
-                found.leader_epoch,
-                found.start_offset,
-                found.delivery_complete_count,
+                acquired.state_epoch,
+                acquired.leader_epoch,
+                acquired.start_offset,
+                acquired.delivery_complete_count,
                 batches,
             )
         )
@@ -102,29 +102,31 @@ class DictionaryStore:
         delivery_complete_count: int,
         batches: list[StateBatch],
     ) -> ErrorCode:
-        found = self.states.get(key)
-        if found is None:
+        acquired = self.states.get(key)
+        if acquired is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if state_epoch != found.state_epoch:
+        if state_epoch != acquired.state_epoch:
             return ErrorCode.FENCED_STATE_EPOCH
-        if leader_epoch < found.leader_epoch:
+        if leader_epoch < acquired.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if self.refusal is not ErrorCode.NONE:
             return self.refusal
         self.writes.append((start_offset, delivery_complete_count, batches))
-        found.start_offset = max(start_offset, found.start_offset)
-        found.delivery_complete_count = delivery_complete_count
+        acquired.start_offset = max(start_offset, acquired.start_offset)
+        acquired.delivery_complete_count = delivery_complete_count
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
-                found.records[offset] = (batch.delivery_state, batch.delivery_count)
-        found.records = {offset: each for offset, each in found.records.items() if offset >= found.start_offset}
+                acquired.records[offset] = (batch.delivery_state, batch.delivery_count)
+        acquired.records = {
+            offset: record for offset, record in acquired.records.items() if offset >= acquired.start_offset
+        }
         return ErrorCode.NONE
 
     def let_go(self) -> None:
         """Run the held writes."""
         held, self._held = self._held, []
-        for each in held:
-            each()
+        for entry in held:
+            entry()
 
     def summary(self, key: SharePartitionKey) -> Pending[ShareState]:
         return self.read(key, 2**31 - 1)
@@ -186,11 +188,11 @@ class Sharing:
         if self.batches and offset < self.batches[0].base_offset:
             partition.log_start_offset_changed(self.batches[0].base_offset)
             offset = partition.next_fetch_offset
-        found = [batch for batch in self.batches if batch.last_offset >= offset]
+        acquired = [batch for batch in self.batches if batch.last_offset >= offset]
         return acquire(
             partition,
             member,
-            found,
+            acquired,
             fetch_offset=offset,
             max_records=max_records,
             batch_size=batch_size,

@@ -98,8 +98,8 @@ def test_high_delivery_counts_shrink_portions_to_one_record() -> None:
     sharing = Sharing(log_of(16))
     sizes = []
     for _ in range(5):
-        found = sharing.fetch(ANN)
-        sizes.append(sum(each.last - each.first + 1 for each in found))
+        acquired = sharing.fetch(ANN)
+        sizes.append(sum(entry.last - entry.first + 1 for entry in acquired))
         sharing.partition.release(ANN)
     # Three whole deliveries, then what has three is halved, and the one before its last chance comes alone.
     assert sizes == [16, 16, 16, 8, 1]
@@ -332,5 +332,5 @@ def test_long_aborted_transaction_does_not_block_group() -> None:
     ]
     sharing = Sharing(batches, read_committed=True, max_record_locks=100)
     sharing.aborted = [AbortedTransaction(7, 0, 300)]
-    found = [each for _ in range(4) for each in sharing.fetch(ANN)]
-    assert found == [Acquired(300, 302, 1)]
+    acquired = [entry for _ in range(4) for entry in sharing.fetch(ANN)]
+    assert acquired == [Acquired(300, 302, 1)]

@@ -62,18 +62,18 @@ class Play:
     def fetch(self) -> None:
         member = self.random.choice(MEMBERS)
         now = self.sharing.clock.monotonic()
-        found = self.sharing.fetch(
+        acquired = self.sharing.fetch(
             member,
             self.random.choice((1, 5, 50)),
             batch_size=self.random.choice((1, 10, 500)),
             mode=self.random.choice((BATCH_OPTIMIZED, RECORD_LIMIT)),
         )
         previous = -1
-        for each in found:
-            assert previous < each.first <= each.last
-            previous = each.last
-            assert 1 <= each.delivery_count <= self.limit
-            for offset in range(each.first, each.last + 1):
+        for record in acquired:
+            assert previous < record.first <= record.last
+            previous = record.last
+            assert 1 <= record.delivery_count <= self.limit
+            for offset in range(record.first, record.last + 1):
                 assert offset not in self.accepted, f"{offset} was accepted"
                 holder = self.held.get(offset)
                 assert holder is None or holder[1] <= now, f"{offset} is in the hands of {holder}"
@@ -84,7 +84,7 @@ class Play:
         """Return whether an offset must never be delivered."""
         if not self.sharing.settings.read_committed:
             return False
-        return any(each.first_offset <= offset < each.last_offset for each in self.sharing.aborted)
+        return any(batch.first_offset <= offset < batch.last_offset for batch in self.sharing.aborted)
 
     def acknowledge(self) -> None:
         now = self.sharing.clock.monotonic()
@@ -183,11 +183,11 @@ class Play:
         for _ in range(2_000):
             if sharing.partition.next_fetch_offset > sharing.batches[-1].last_offset:
                 break
-            for each in sharing.fetch("ann"):
-                assert not self.accepted & set(range(each.first, each.last + 1))
-                answer = sharing.partition.acknowledge("ann", [Acknowledgement(each.first, each.last, [ACCEPT])])
+            for name in sharing.fetch("ann"):
+                assert not self.accepted & set(range(name.first, name.last + 1))
+                answer = sharing.partition.acknowledge("ann", [Acknowledgement(name.first, name.last, [ACCEPT])])
                 assert answer.response is None
-                self.accepted.update(range(each.first, each.last + 1))
+                self.accepted.update(range(name.first, name.last + 1))
             self.check()
         sharing.clock.advance(LOCK_SECONDS + 1)
         assert sharing.fetch("ann") == []

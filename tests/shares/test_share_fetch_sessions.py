@@ -22,12 +22,12 @@ def fetch(
     sessions: ShareSessions,
     key: SessionKey,
     epoch: int,
-    *wanted: TopicIdPartition,
+    *partitions: TopicIdPartition,
     forgotten: tuple[TopicIdPartition, ...] = (),
     connection: int = 1,
     acknowledges: bool = False,
 ) -> ShareContext:
-    return sessions.context(key, epoch, wanted, forgotten, connection, acknowledges=acknowledges)
+    return sessions.context(key, epoch, partitions, forgotten, connection, acknowledges=acknowledges)
 
 
 def refusal(call: Callable[[], object]) -> ErrorCode:

@@ -76,7 +76,7 @@ class Play:
 
     def acknowledge(self) -> None:
         member = self.random.choice(MEMBERS)
-        mine = sorted(each for each, (who, until) in self.held.items() if who == member and until > self.now)
+        mine = sorted(name for name, (who, until) in self.held.items() if who == member and until > self.now)
         if not mine:
             return
         first = last = self.random.choice(mine)
@@ -96,7 +96,7 @@ class Play:
         member = self.random.choice(MEMBERS)
         self.talk.node.share_partitions.disconnected(MEMBERS.index(member))
         self.epochs[member] = 0
-        self.held = {each: holder for each, holder in self.held.items() if holder[0] != member}
+        self.held = {name: holder for name, holder in self.held.items() if holder[0] != member}
 
     def restart(self) -> None:
         self.talk.restart()
@@ -112,10 +112,10 @@ class Play:
         self.talk.connect_as(9)
         empty, epoch = 0, 0
         while empty < 3:
-            found = acquired(self.talk.fetch("last", epoch, (0,) if epoch == 0 else (), wait_ms=10)).get(0, [])
+            result = acquired(self.talk.fetch("last", epoch, (0,) if epoch == 0 else (), wait_ms=10)).get(0, [])
             epoch += 1
-            empty = 0 if found else empty + 1
-            for first, last, _ in found:
+            empty = 0 if result else empty + 1
+            for first, last, _ in result:
                 assert not (self.over | self.aborted) & set(range(first, last + 1))
                 assert self.talk.acknowledge("last", epoch, {0: [(first, last, [ACCEPT])]}) == [ErrorCode.NONE]
                 epoch += 1

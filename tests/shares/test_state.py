@@ -33,12 +33,12 @@ _batches = st.lists(
 
 def spread(batches: list[StateBatch]) -> dict[int, tuple[int, int]]:
     """Return the winning delivery count and state of each offset."""
-    found: dict[int, tuple[int, int]] = {}
+    acquired: dict[int, tuple[int, int]] = {}
     for batch in batches:
         for offset in range(batch.first_offset, batch.last_offset + 1):
             info = (batch.delivery_count, batch.delivery_state)
-            found[offset] = max(found.get(offset, info), info)
-    return found
+            acquired[offset] = max(acquired.get(offset, info), info)
+    return acquired
 
 
 @given(_batches, st.integers(-1, 35))
@@ -95,7 +95,7 @@ def test_writes_become_snapshot_after_update_limit() -> None:
     snapshot = world.written()[3].value
     assert isinstance(snapshot, ShareSnapshotValue)
     assert snapshot.snapshot_epoch == 1
-    assert [(each.first_offset, each.last_offset) for each in snapshot.state_batches] == [(0, 2)]
+    assert [(state_batch.first_offset, state_batch.last_offset) for state_batch in snapshot.state_batches] == [(0, 2)]
     before = world.state()
     world.restart()
     assert world.state() == before

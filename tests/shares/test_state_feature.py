@@ -25,13 +25,13 @@ def test_share_groups_require_share_version() -> None:
         k57.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[change]), k57.UpdateFeaturesResponse
     )
     assert answer.error_code == 0
-    wanted = k90.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+    expected = k90.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
     refused = [
         local.quietly(beat, k76.ShareGroupHeartbeatResponse).error_code,
         local.quietly(k77.ShareGroupDescribeRequest(group_ids=["g"]), k77.ShareGroupDescribeResponse)
         .groups[0]
         .error_code,
-        local.quietly(k90.DescribeShareGroupOffsetsRequest(groups=[wanted]), k90.DescribeShareGroupOffsetsResponse)
+        local.quietly(k90.DescribeShareGroupOffsetsRequest(groups=[expected]), k90.DescribeShareGroupOffsetsResponse)
         .groups[0]
         .error_code,
         local.quietly(k91.AlterShareGroupOffsetsRequest(group_id="g"), k91.AlterShareGroupOffsetsResponse).error_code,

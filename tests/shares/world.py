@@ -87,7 +87,7 @@ class ShareWorld:
     def written(self, partition: int = 0) -> list[ShareRecord]:
         """Return the records of the log."""
         decoded = [decode_record(record.key, record.value) for record in self.log.records(partition)]
-        return [each for each in decoded if each is not None]
+        return [entry for entry in decoded if entry is not None]
 
     def state(self, key: SharePartitionKey = KEY) -> ShareState:
         return answered(self.coordinator.read(key, -1)).state

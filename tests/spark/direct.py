@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class CaseInsensitive(dict[str, str]):
     """Options as Spark passes them: names in lower case."""
 
-    def __init__(self, given: dict[str, str]) -> None:
-        super().__init__({name.lower(): value for name, value in given.items()})
+    def __init__(self, source_options: dict[str, str]) -> None:
+        super().__init__({name.lower(): value for name, value in source_options.items()})
 
 
 def make_source(kind: type[DataSource], options: dict[str, str]) -> tuple[DataSource, StructType]:

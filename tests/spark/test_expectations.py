@@ -35,10 +35,10 @@ POSITIVE = ("has an amount", "amount > 0")
 
 
 def test_violating_rows_are_kept_dropped_or_set_aside(spark: SparkSession) -> None:
-    given = rows(spark, 1, -2, None)
-    assert amounts(Expectations("orders").expect(*POSITIVE).check(given).rows) == [-2, 1, None]
-    assert amounts(Expectations("orders").expect_or_drop(*POSITIVE).check(given).rows) == [1]
-    checked = Expectations("orders").expect_or_dead_letter(*POSITIVE).check(given, dead_letters="orders-dead")
+    provided = rows(spark, 1, -2, None)
+    assert amounts(Expectations("orders").expect(*POSITIVE).check(provided).rows) == [-2, 1, None]
+    assert amounts(Expectations("orders").expect_or_drop(*POSITIVE).check(provided).rows) == [1]
+    checked = Expectations("orders").expect_or_dead_letter(*POSITIVE).check(provided, dead_letters="orders-dead")
     assert amounts(checked.rows) == [1]
     assert checked.dead_letters is not None
     letters = sorted(checked.dead_letters.collect(), key=lambda row: bytes(row["value"]))

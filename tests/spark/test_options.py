@@ -78,7 +78,7 @@ def test_misspelt_setting_is_refused(name: str, hint: str) -> None:
 
 
 def test_ignored_options_are_named_once_in_a_warning(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
-    given = {
+    source_options = {
         "kafka.bootstrap.servers": cluster.bootstrap,
         "subscribe": "orders",
         "kafka.max.poll.records": "9",
@@ -89,9 +89,9 @@ def test_ignored_options_are_named_once_in_a_warning(cluster: Cluster, capfd: py
         "startingOffsetsByTimestampStrategy": "latest",
         "maxOffsetsPerTrigger": "10",
     }
-    make_source(NetworkSource, given)[0].reader(NetworkSource(given).schema())
+    make_source(NetworkSource, source_options)[0].reader(NetworkSource(source_options).schema())
     capfd.readouterr()
-    plan(NetworkSource, given)
+    plan(NetworkSource, source_options)
     assert sorted(capfd.readouterr().err.splitlines()) == [
         "ottla: the option groupIdPrefix has no effect: reads join no group; the option groupId commits the offsets of "
         "a stream",

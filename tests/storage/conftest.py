@@ -66,8 +66,8 @@ class Opener:
 
 
 @pytest.fixture
-def opener(place: tuple[Disk, str], clock: VirtualClock) -> Opener:
-    return Opener(place[0], clock, place[1])
+def opener(location: tuple[Disk, str], clock: VirtualClock) -> Opener:
+    return Opener(location[0], clock, location[1])
 
 
 @pytest.fixture

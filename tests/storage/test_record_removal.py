@@ -9,7 +9,7 @@ import pytest
 from ottla.records.builder import BatchBuilder
 from ottla.records.compression import CompressionType
 from ottla.records.iterate import iter_all_records
-from ottla.storage.check.record_removal import RecordPlace, remove_record
+from ottla.storage.check.record_removal import RecordLocation, remove_record
 from ottla.storage.check.repair import repair
 from ottla.storage.check.verify import verify
 from ottla.storage.environment import StorageEnvironment
@@ -50,7 +50,7 @@ def offsets(env: StorageEnvironment) -> list[int]:
 
 
 def drop(env: StorageEnvironment, offset: int, *, dry_run: bool = False) -> str:
-    path, action = remove_record(env, "/data", RecordPlace(PLACE, offset), dry_run=dry_run)
+    path, action = remove_record(env, "/data", RecordLocation(PLACE, offset), dry_run=dry_run)
     assert path == LOG
     return action
 
@@ -101,19 +101,19 @@ def test_dropped_record_can_be_dropped_again(env: StorageEnvironment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("record", "message"),
     [
-        (RecordPlace(PLACE, 1 << 40), "no offset"),
-        (RecordPlace(TopicPartition("other", 0), 0), "no partition other-0"),
+        (RecordLocation(PLACE, 1 << 40), "no offset"),
+        (RecordLocation(TopicPartition("other", 0), 0), "no partition other-0"),
     ],
 )
-def test_unknown_record_is_an_error(env: StorageEnvironment, place: RecordPlace, message: str) -> None:
+def test_unknown_record_is_an_error(env: StorageEnvironment, record: RecordLocation, message: str) -> None:
     write(env, b"".join(make_log()))
     with pytest.raises(LookupError, match=message):
-        remove_record(env, "/data", place)
+        remove_record(env, "/data", record)
 
 
 @pytest.mark.parametrize("text", ["", "t-0", "t@5", "t-0@", "t-0@-1", "t-0@x", "t-0.1234-delete@5"])
 def test_malformed_topic_partition_offset_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="TOPIC-PARTITION@OFFSET"):
-        RecordPlace.parse(text)
+        RecordLocation.parse(text)

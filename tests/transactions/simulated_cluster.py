@@ -99,7 +99,7 @@ class SimulatedCluster:
         self.next_producer_id = 0
         self._disk = MemoryDisk(clock=clock)
         self._disk.make_dirs("/logs")
-        self.data = {place: DataPartition(self._open(place)) for place in DATA}
+        self.data = {topic_partition: DataPartition(self._open(topic_partition)) for topic_partition in DATA}
         self.states = [
             StatePartition(self._open(TopicPartition("__transaction_state", index)))
             for index in range(STATE_PARTITIONS)
@@ -114,9 +114,11 @@ class SimulatedCluster:
         """Return whether a fault happens now; never after the faults have ended."""
         return not self.calm and self.random.float() < probability
 
-    def _open(self, place: TopicPartition) -> Log:
+    def _open(self, topic_partition: TopicPartition) -> Log:
         environment = StorageEnvironment(self._disk, self.clock, self.random)
-        return Log.open(environment, f"/logs/{place}", place, LogConfig(segment_bytes=20_000), clean=False)
+        return Log.open(
+            environment, f"/logs/{topic_partition}", topic_partition, LogConfig(segment_bytes=20_000), clean=False
+        )
 
     # Nodes and leadership
 
@@ -133,9 +135,9 @@ class SimulatedCluster:
         node.coordinator.stop()
         node.coordinator = None
         node.life += 1
-        for place in list(self.data):
-            if place.partition % 2 == node.number:
-                self.data[place] = DataPartition(self._open(place))
+        for topic_partition in list(self.data):
+            if topic_partition.partition % 2 == node.number:
+                self.data[topic_partition] = DataPartition(self._open(topic_partition))
         for index, state in enumerate(self.states):
             if state.leader == node.number:
                 state.log = self._open(TopicPartition("__transaction_state", index))
@@ -247,9 +249,9 @@ class SimulatedCluster:
         partition.verifications.appended(batch.producer_id, batch.producer_epoch, is_control=False)
         return Produced(NONE, result.first_offset)
 
-    def write_marker(self, marker: TransactionMarker, place: TopicPartition) -> ErrorCode:
+    def write_marker(self, marker: TransactionMarker, topic_partition: TopicPartition) -> ErrorCode:
         """Append a marker as the leader of its partition does."""
-        partition = self.data[place]
+        partition = self.data[topic_partition]
         try:
             partition.log.append_marker(
                 ControlType.COMMIT if marker.committed else ControlType.ABORT,
@@ -264,17 +266,19 @@ class SimulatedCluster:
         partition.verifications.appended(marker.producer_id, marker.producer_epoch, is_control=True)
         return NONE
 
-    def fetch(self, place: TopicPartition, offset: int, max_bytes: int = 2000) -> tuple[list[tuple[int, int]], int]:
+    def fetch(
+        self, topic_partition: TopicPartition, offset: int, max_bytes: int = 2000
+    ) -> tuple[list[tuple[int, int]], int]:
         """Return the offsets and values of a read_committed fetch, and the next offset."""
-        log = self.data[place].log
+        log = self.data[topic_partition].log
         read = log.read(offset, max_bytes, log.last_stable_offset, aborted=True)
         if read.records is None:
             return [], offset
         with read.records as records:
             data = records.read_all()
-        waiting = sorted(read.aborted or [], key=lambda each: each.first_offset)
+        waiting = sorted(read.aborted or [], key=lambda batch: batch.first_offset)
         aborted: set[int] = set()
-        found: list[tuple[int, int]] = []
+        result: list[tuple[int, int]] = []
         for header in iter_batches(data):
             while waiting and waiting[0].first_offset <= header.last_offset:
                 aborted.add(waiting.pop(0).producer_id)
@@ -286,9 +290,9 @@ class SimulatedCluster:
                 for record in iter_records(data, header):
                     if record.offset >= offset:
                         assert record.value is not None
-                        found.append((record.offset, int(record.value)))
+                        result.append((record.offset, int(record.value)))
             next_offset = header.next_offset
-        return found, next_offset
+        return result, next_offset
 
 
 def _records(log: Log) -> list[Record]:
@@ -355,19 +359,21 @@ class _NodeView:
         cluster = self._cluster
         pending: Pending[dict[TopicPartition, ErrorCode]] = Pending()
         results: dict[TopicPartition, ErrorCode] = {}
-        for place in partitions:
+        for topic_partition in partitions:
             if cluster.chance(0.1):
-                results[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                results[topic_partition] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif cluster.chance(0.05):
-                results[place] = ErrorCode.REQUEST_TIMED_OUT  # and yet it may be written, now or a good while later
+                results[topic_partition] = (
+                    ErrorCode.REQUEST_TIMED_OUT
+                )  # and yet it may be written, now or a good while later
                 if cluster.late:
-                    cluster.clock.call_later(cluster.random.float() * 5, cluster.write_marker, marker, place)
+                    cluster.clock.call_later(cluster.random.float() * 5, cluster.write_marker, marker, topic_partition)
                 elif cluster.chance(0.5):
-                    cluster.write_marker(marker, place)
+                    cluster.write_marker(marker, topic_partition)
             else:
-                results[place] = cluster.write_marker(marker, place)
+                results[topic_partition] = cluster.write_marker(marker, topic_partition)
                 if cluster.chance(0.1):
-                    cluster.write_marker(marker, place)
+                    cluster.write_marker(marker, topic_partition)
         self._later(pending, results, 0.1)  # type: ignore[arg-type]
         return pending
 

@@ -246,11 +246,11 @@ class Stage:
         """Return all records of a transactional id in the log."""
         partition = self.coordinator.partition_for(transactional_id)
         decoded = [decode_record(record.key, record.value) for record in self.log.stored(partition)]
-        return [each[1] for each in decoded if each is not None and each[0] == transactional_id]
+        return [entry[1] for entry in decoded if entry is not None and entry[0] == transactional_id]
 
     def states(self, transactional_id: str = "app") -> list[str]:
         """Return the states of a transactional id in the log, in order."""
-        return ["tombstone" if each is None else each.state.label for each in self.history(transactional_id)]
+        return ["tombstone" if entry is None else entry.state.label for entry in self.history(transactional_id)]
 
     def state(self, transactional_id: str = "app") -> str:
         """Return the state that DescribeTransactions shows."""

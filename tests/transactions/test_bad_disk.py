@@ -99,11 +99,11 @@ class Run:
 
     def commit(self, group: str) -> None:
         self.number += 1
-        place = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=self.number)
+        topic_partition = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=self.number)
         request = k08.OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=-1,
-            topics=[k08.OffsetCommitRequestTopic(name="t", partitions=[place])],
+            topics=[k08.OffsetCommitRequestTopic(name="t", partitions=[topic_partition])],
         )
         self.perhaps_committed[group].add(self.number)
         answer = self.local.quietly(request, k08.OffsetCommitResponse, version=9)
@@ -112,7 +112,7 @@ class Run:
 
     def now_committed(self, group: str, offset: int) -> None:
         self.committed[group] = offset
-        self.perhaps_committed[group] = {each for each in self.perhaps_committed[group] if each > offset}
+        self.perhaps_committed[group] = {entry for entry in self.perhaps_committed[group] if entry > offset}
 
     def join(self, group: str) -> None:
         join = k11.JoinGroupRequest(
@@ -124,12 +124,14 @@ class Run:
         )
         joined = self.local.quietly(join, k11.JoinGroupResponse, version=3)
         if self.told("join", joined.error_code):
-            given = k14.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
+            sync_group_request_assignment = k14.SyncGroupRequestAssignment(
+                member_id=joined.member_id, assignment=b"all"
+            )
             sync = k14.SyncGroupRequest(
                 group_id=group,
                 generation_id=joined.generation_id,
                 member_id=joined.member_id,
-                assignments=[given],
+                assignments=[sync_group_request_assignment],
             )
             self.told("sync", self.local.quietly(sync, k14.SyncGroupResponse, version=3).error_code)
 
@@ -184,13 +186,13 @@ class Run:
         return self.told("produce", answer.responses[0].partition_responses[0].error_code)
 
     def commit_in_transaction(self, transactional_id: str, producer: tuple[int, int], group: str, offset: int) -> bool:
-        place = k28.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topic_partition = k28.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
         request = k28.TxnOffsetCommitRequest(
             transactional_id=transactional_id,
             group_id=group,
             producer_id=producer[0],
             producer_epoch=producer[1],
-            topics=[k28.TxnOffsetCommitRequestTopic(name="t", partitions=[place])],
+            topics=[k28.TxnOffsetCommitRequestTopic(name="t", partitions=[topic_partition])],
         )
         answer = self.local.quietly(request, k28.TxnOffsetCommitResponse, version=5)
         return self.told("commit in a transaction", answer.topics[0].partitions[0].error_code)
@@ -234,30 +236,32 @@ class Run:
 
     def check(self) -> None:
         for group, offset in self.committed.items():
-            found = self.fetch_offset(group)
-            assert found == offset or found in self.perhaps_committed[group], f"{group}: {found}, not {offset}"
+            result = self.fetch_offset(group)
+            assert result == offset or result in self.perhaps_committed[group], f"{group}: {result}, not {offset}"
         states = self.local.quietly(
             k65.DescribeTransactionsRequest(transactional_ids=list(IDS)), k65.DescribeTransactionsResponse
         )
         for state in states.transaction_states:
             assert state.transaction_state not in ("PrepareCommit", "PrepareAbort"), state
-        for each in IDS:
-            self.local.wait_until(lambda each=each: self.init(each) is not None, f"{each} cannot go on")  # type: ignore[misc]
+        for transactional_id in IDS:
+            self.local.wait_until(
+                lambda name=transactional_id: self.init(name) is not None, f"{transactional_id} cannot go on"
+            )  # type: ignore[misc]
         self.local.world.clock.advance(1)
         found_values = self.read(0) | self.read(1)
         assert self.visible <= found_values, f"lost: {self.visible - found_values}"
         assert not self.hidden & found_values, f"aborted, but seen: {self.hidden & found_values}"
 
     def fetch_offset(self, group: str) -> int:
-        wanted = k09.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
-        request = k09.OffsetFetchRequest(groups=[k09.OffsetFetchRequestGroup(group_id=group, topics=[wanted])])
+        expected = k09.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+        request = k09.OffsetFetchRequest(groups=[k09.OffsetFetchRequestGroup(group_id=group, topics=[expected])])
         (answer,) = self.local.quietly(request, k09.OffsetFetchResponse, version=9).groups
         assert answer.error_code == E.NONE
         return answer.topics[0].partitions[0].committed_offset
 
     def read(self, partition: int) -> set[bytes]:
         """Return the committed values of a partition, all of which must be below the last stable offset."""
-        place = k01.FetchPartition(
+        topic_partition = k01.FetchPartition(
             partition=partition, fetch_offset=0, partition_max_bytes=1 << 24, current_leader_epoch=-1
         )
         request = k01.FetchRequest(
@@ -265,13 +269,16 @@ class Run:
             max_wait_ms=0,
             max_bytes=1 << 24,
             isolation_level=1,
-            topics=[k01.FetchTopic(topic="t", partitions=[place])],
+            topics=[k01.FetchTopic(topic="t", partitions=[topic_partition])],
         )
         answer = self.local.quietly(request, k01.FetchResponse, version=11).responses[0].partitions[0]
         assert (answer.error_code, answer.last_stable_offset) == (E.NONE, answer.high_watermark)
-        aborted = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
+        aborted = sorted(
+            (aborted_transaction.first_offset, aborted_transaction.producer_id)
+            for aborted_transaction in answer.aborted_transactions or ()
+        )
         aborting: set[int] = set()
-        found: set[bytes] = set()
+        result: set[bytes] = set()
         data = bytes(answer.records or b"")
         for header in iter_batches(data):
             while aborted and aborted[0][0] <= header.base_offset:
@@ -282,9 +289,9 @@ class Run:
                         aborting.discard(header.producer_id)
                 elif header.producer_id not in aborting:
                     value = bytes(record.value or b"")
-                    assert value not in found, f"{value!r} is there twice"
-                    found.add(value)
-        return found
+                    assert value not in result, f"{value!r} is there twice"
+                    result.add(value)
+        return result
 
 
 @pytest.mark.parametrize("first", range(FIRST_SEED, FIRST_SEED + SEEDS, 20))

@@ -56,8 +56,8 @@ def test_list_without_filters_returns_all(stage):
 
 def test_listed_transaction_has_producer_and_state(stage):
     response = stage.coordinator.list_transactions(ListTransactionsRequest(state_filters=["CompleteCommit"]))
-    (found,) = response.transaction_states
-    assert (found.transactional_id, found.producer_id, found.transaction_state) == ("app-2", 1001, "CompleteCommit")
+    (result,) = response.transaction_states
+    assert (result.transactional_id, result.producer_id, result.transaction_state) == ("app-2", 1001, "CompleteCommit")
 
 
 def test_list_filters_by_state(stage):

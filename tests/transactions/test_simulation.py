@@ -127,10 +127,10 @@ class Simulation:
                 positions = dict.fromkeys(DATA, 0)
                 self.history.append(Operation(name, "ok", [Assign(tuple(map(str, DATA)))]))
 
-    def poll(self, name: str, place: TopicPartition, positions: dict[TopicPartition, int]) -> bool:
-        records, positions[place] = self.cluster.fetch(place, positions[place])
+    def poll(self, name: str, topic_partition: TopicPartition, positions: dict[TopicPartition, int]) -> bool:
+        records, positions[topic_partition] = self.cluster.fetch(topic_partition, positions[topic_partition])
         if records:
-            self.history.append(Operation(name, "ok", [Poll({str(place): records})]))
+            self.history.append(Operation(name, "ok", [Poll({str(topic_partition): records})]))
         return bool(records)
 
     # What goes wrong
@@ -171,8 +171,8 @@ class Simulation:
         self.find_leaders()
         await asyncio.sleep(20)
         positions = dict.fromkeys(DATA, 0)
-        for place in DATA:
-            while self.poll("last", place, positions):
+        for topic_partition in DATA:
+            while self.poll("last", topic_partition, positions):
                 pass
 
     def run(self) -> Report:
@@ -268,33 +268,33 @@ class Instance:
 
     def look(self) -> tuple[Assign, Poll]:
         """Read committed records inside a transaction, which never sees its own."""
-        place = self.random.choice(DATA)
-        start = max(0, self.simulation.cluster.data[place].log.last_stable_offset - 5)
-        records, _ = self.simulation.cluster.fetch(place, start)
-        return Assign((str(place),)), Poll({str(place): records})
+        topic_partition = self.random.choice(DATA)
+        start = max(0, self.simulation.cluster.data[topic_partition].log.last_stable_offset - 5)
+        records, _ = self.simulation.cluster.fetch(topic_partition, start)
+        return Assign((str(topic_partition),)), Poll({str(topic_partition): records})
 
-    async def send(self, place: TopicPartition, steps: list[Step]) -> None:
+    async def send(self, topic_partition: TopicPartition, steps: list[Step]) -> None:
         simulation = self.simulation
         if not self.newer:
-            await self.add_partition(place)
+            await self.add_partition(topic_partition)
         simulation.values += 1
         value = simulation.values
-        steps.append(Send(str(place), value))
-        sequence = self.sequences.get(place, 0)
+        steps.append(Send(str(topic_partition), value))
+        sequence = self.sequences.get(topic_partition, 0)
         batch = Batch(
             12 if self.newer else 10,
             self.transactional_id,
             self.producer_id,
             self.producer_epoch,
             sequence,
-            place,
+            topic_partition,
             value,
         )
         for _ in range(50):
             answer: Produced | None = await simulation.ask(lambda: simulation.cluster.produce(batch))
             if answer is not None and answer.error is NONE:
-                self.sequences[place] = sequence + 1
-                steps[-1] = Send(str(place), value, answer.offset)
+                self.sequences[topic_partition] = sequence + 1
+                steps[-1] = Send(str(topic_partition), value, answer.offset)
                 return
             if answer is not None and answer.error not in TRY_AGAIN:
                 if answer.error in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
@@ -305,12 +305,12 @@ class Instance:
             await asyncio.sleep(0.02)
         raise MustAbort("no answer")
 
-    async def add_partition(self, place: TopicPartition) -> None:
+    async def add_partition(self, topic_partition: TopicPartition) -> None:
         producer_id, producer_epoch = self.producer_id, self.producer_epoch
         for _ in range(100):
             answer: ErrorCode | None = await self.ask_coordinator(
                 lambda coordinator: coordinator.add_partitions(
-                    self.transactional_id, producer_id, producer_epoch, [place], TransactionVersion.TV_0
+                    self.transactional_id, producer_id, producer_epoch, [topic_partition], TransactionVersion.TV_0
                 )
             )
             if answer is NONE:
@@ -343,8 +343,8 @@ def checked(seed: int) -> Simulation:
     simulation = Simulation(seed, newer=seed % 3 != 0)
     report = simulation.run()
     assert report.ok, f"seed {seed}: {report}"
-    for place, partition in simulation.cluster.data.items():
-        assert not partition.log.producers.ongoing, f"seed {seed}: {place} has a transaction that nobody ends"
+    for name, partition in simulation.cluster.data.items():
+        assert not partition.log.producers.ongoing, f"seed {seed}: {name} has a transaction that nobody ends"
     return simulation
 
 

@@ -19,10 +19,10 @@ COLUMNS = "key string, value string, offset bigint"
 def versions(table: str) -> list[int]:
     """The versions that are whole, oldest first."""
     root = Path(table)
-    found = [
+    versions = [
         int(match[1]) for path in root.glob("version=*/_SUCCESS") if (match := re.search(r"version=(\d+)", str(path)))
     ]
-    return sorted(found)
+    return sorted(versions)
 
 
 def current(spark: SparkSession, table: str, before: int | None = None) -> DataFrame:

@@ -57,10 +57,10 @@ def dead_orders(orders: DataFrame) -> DataFrame:
     reason = f.when(f.col("row.order").isNull(), "not JSON, or without an order").otherwise(
         "customer, amount or time is wrong"
     )
-    place = f.concat_ws("-", "topic", "partition", "offset")
+    position = f.concat_ws("-", "topic", "partition", "offset")
     headers = f.array(
         f.struct(f.lit("reason").alias("key"), reason.cast("binary").alias("value")),
-        f.struct(f.lit("source").alias("key"), place.cast("binary").alias("value")),
+        f.struct(f.lit("source").alias("key"), position.cast("binary").alias("value")),
     )
     return orders.where(~f.coalesce(is_order(), f.lit(False))).select(
         f.lit("orders-dead").alias("topic"), "key", "value", headers.cast(HEADERS).alias("headers")

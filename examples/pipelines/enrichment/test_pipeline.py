@@ -3,8 +3,6 @@
 import json
 import random
 
-from pipeline import enriched
-
 START = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 MINUTE = 60_000
 CUSTOMERS = {"c0": "Ada", "c1": "Bo", "c2": "Cy"}
@@ -34,7 +32,7 @@ def traffic(seed: int, count: int = 60):
 
 def plain(orders, payments):
     """What the pipeline should write: paid orders and dead letters."""
-    paid = {each["order"]: each for each in map(json.loads, payments)}
+    paid = {payment["order"]: payment for payment in map(json.loads, payments)}
     good, dead = [], []
     for text in orders:
         try:
@@ -85,8 +83,8 @@ def test_paid_orders_and_dead_letters_are_those_of_plain_python_after_a_kill(spa
     run()
 
     good, dead = plain(orders, payments)
-    found = [json.loads(row["value"]) for row in spark_kafka.read("orders-paid").collect()]
-    assert sorted(found, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
+    enriched = [json.loads(row["value"]) for row in spark_kafka.read("orders-paid").collect()]
+    assert sorted(enriched, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
     letters = spark_kafka.read("orders-dead", includeHeaders="true").collect()
     reasons = [(row["value"].decode(), bytes(row["headers"][0]["value"]).decode()) for row in letters]
     assert sorted(reasons) == sorted(dead)

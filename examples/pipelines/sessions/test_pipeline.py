@@ -24,7 +24,7 @@ def shop_traffic(seed: int, users: int = 8, minutes: int = 240) -> list[dict[str
                 click |= {"order": order, "amount": dice.randrange(1, 100)}
             clicks.append((at + dice.randrange(10 * MINUTE), click))
             at += dice.choice([5_000, 60_000, 4 * MINUTE, 35 * MINUTE])
-    return [click for _, click in sorted(clicks, key=lambda each: each[0])]
+    return [click for _, click in sorted(clicks, key=lambda event: event[0])]
 
 
 def plain_sessions(clicks: list[dict[str, object]]) -> set[tuple[object, ...]]:
@@ -32,19 +32,19 @@ def plain_sessions(clicks: list[dict[str, object]]) -> set[tuple[object, ...]]:
     by_user = defaultdict(list)
     for click in clicks:
         by_user[click["user"]].append(click)
-    found: set[tuple[object, ...]] = set()
+    sessions: set[tuple[object, ...]] = set()
     for user, all_of_user in by_user.items():
         session: list[dict[str, object]] = []
-        for click in [*sorted(all_of_user, key=lambda each: each["at"]), None]:
+        for click in [*sorted(all_of_user, key=lambda event: event["at"]), None]:
             if session and (click is None or click["at"] - session[-1]["at"] >= GAP):
-                orders = [each for each in session if "order" in each]
+                orders = [event for event in session if "order" in event]
                 end = session[-1]["at"] + GAP
-                spent = sum(each["amount"] for each in orders)
-                found.add((user, session[0]["at"], end, len(session), len(orders), spent))
+                spent = sum(order["amount"] for order in orders)
+                sessions.add((user, session[0]["at"], end, len(session), len(orders), spent))
                 session = []
             if click is not None:
                 session.append(click)
-    return found
+    return sessions
 
 
 def test_sessions_are_those_of_plain_python_after_a_kill(spark_kafka):
@@ -72,6 +72,6 @@ def test_sessions_are_those_of_plain_python_after_a_kill(spark_kafka):
     run()
 
     rows = [json.loads(row["value"]) for row in spark_kafka.read("sessions").collect()]
-    found = [tuple(row[name] for name in ("user", "start", "end", "clicks", "orders", "spent")) for row in rows]
-    assert sorted(found) == sorted(plain_sessions(clicks))
+    written = [tuple(row[name] for name in ("user", "start", "end", "clicks", "orders", "spent")) for row in rows]
+    assert sorted(written) == sorted(plain_sessions(clicks))
     assert sum(row["orders"] for row in rows) == sum("order" in click for click in clicks)

@@ -48,13 +48,13 @@ class Shop:
             {"bootstrap.servers": self.kafka.bootstrap, "group.id": "check", "isolation.level": "read_committed"}
         )
         reader.assign([TopicPartition(topic, 0, 0)])
-        found = []
+        result = []
         while reader.position([TopicPartition(topic, 0)])[0].offset < end:
             message = reader.poll(0.2)
             if message is not None and message.error() is None:
-                found.append(message.value())
+                result.append(message.value())
         reader.close()
-        return found
+        return result
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def finish(analysis: Analysis, rows: Iterable[Row], options: Row) -> Report:
     notes = overview.notes(analysis.name)
     problem = _unanswerable(analysis, overview, used, options)
     if problem is not None:
-        return Report(analysis.name, problem, found=False, answered=False, inputs=overview.inputs, notes=notes)
+        return Report(analysis.name, problem, has_problem=False, conclusive=False, inputs=overview.inputs, notes=notes)
     report = analysis.conclude(findings, overview, options)
     report.inputs = overview.inputs
     report.notes = notes + report.notes

@@ -61,9 +61,9 @@ class AnalysisSource(DataSource):
         return AnalysisReader(dict(self.options))
 
 
-def _paths(given: Mapping[str, str]) -> list[str]:
+def _paths(source_options: Mapping[str, str]) -> list[str]:
     """Return the inputs, by either option; raise `OptionError` for wrong options."""
-    options = Options("ottla-analysis", given, KNOWN)
+    options = Options("ottla-analysis", source_options, KNOWN)
     listed, path = options.text("paths"), options.text("path")
     if listed is not None:
         return [os.path.abspath(name) for name in json.loads(listed)]

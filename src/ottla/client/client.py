@@ -304,7 +304,7 @@ class Client:
     ) -> dict[int, tuple[int, int]]:
         """Return offset and timestamp in each partition at a time, at EARLIEST or at LATEST."""
         listed = self.list_topic_offsets({topic: partitions}, timestamp, read_committed=read_committed)
-        return {partition: found for (_, partition), found in listed.items()}
+        return {partition: listed_offset for (_, partition), listed_offset in listed.items()}
 
     def list_topic_offsets(
         self, topics: Mapping[str, Iterable[int]], timestamp: int, *, read_committed: bool = False

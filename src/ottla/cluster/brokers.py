@@ -37,7 +37,7 @@ UNKNOWN_EPOCH: Final = -1
 _LONG_MAX: Final = 2**63 - 1
 _FENCE, _UNFENCE, _IN_CONTROLLED_SHUTDOWN = 1, -1, 1
 
-_Places = list[tuple[Topic, int]]
+_Partitions = list[tuple[Topic, int]]
 
 
 def _feature_ranges() -> tuple[tuple[str, int, int], ...]:
@@ -150,10 +150,10 @@ def unregister_broker(image: ClusterImage, broker_id: int, *, layers: BrokerLaye
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
-    places = _partitions(image, lambda partition: broker_id in partition.isr)
-    records = _elections(image, places, layers, removed=broker_id)
-    places = _partitions(image, lambda partition: broker_id in partition.elr)
-    records += _elections(image, places, layers, removed=broker_id)
+    partitions = _partitions(image, lambda partition: broker_id in partition.isr)
+    records = _elections(image, partitions, layers, removed=broker_id)
+    partitions = _partitions(image, lambda partition: broker_id in partition.elr)
+    records += _elections(image, partitions, layers, removed=broker_id)
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))
     return records
 
@@ -239,11 +239,11 @@ def _after_shutdown(image: ClusterImage, broker_id: int, layers: BrokerLayers, *
     ]
 
 
-def _partitions(image: ClusterImage, condition: Callable[[Partition], bool]) -> _Places:
+def _partitions(image: ClusterImage, condition: Callable[[Partition], bool]) -> _Partitions:
     return _among(image.topics.values(), condition)
 
 
-def _among(topics: Iterable[Topic], condition: Callable[[Partition], bool]) -> _Places:
+def _among(topics: Iterable[Topic], condition: Callable[[Partition], bool]) -> _Partitions:
     return [(topic, index) for topic in topics for index, partition in topic.partitions.items() if condition(partition)]
 
 
@@ -269,7 +269,7 @@ class _ElectionRules:
 
 def _elections(
     image: ClusterImage,
-    places: _Places,
+    partitions: _Partitions,
     layers: BrokerLayers,
     *,
     removed: int = -1,
@@ -283,7 +283,7 @@ def _elections(
 
     records: list[Message] = []
     rules = _ElectionRules(image, layers)
-    for topic, index in places:
+    for topic, index in partitions:
         election, lowest = rules.of_topic(topic)
         isr = [replica for replica in topic.partitions[index].isr if replica not in (removed, unclean_shutdown)]
         change = PartitionChange(image, topic, index, layers, may_lead, election, isr=isr, min_isr=lowest)

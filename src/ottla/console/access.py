@@ -98,8 +98,8 @@ class ConsoleAccess:
             return PlainTextResponse("Log in with the user and password of this console.", 401, challenge)
         if self._options.token is None:
             return None
-        given = request.query_params.get("token")
-        if given is not None and hmac.compare_digest(given.encode(), self._options.token.encode()):
+        token = request.query_params.get("token")
+        if token is not None and hmac.compare_digest(token.encode(), self._options.token.encode()):
             return self._log_in(request)
         if hmac.compare_digest(self._cookie(request).encode(), self._session.encode()):
             return None
@@ -134,9 +134,9 @@ def _local_path(path: str) -> str:
 
 
 def _has_login(request: Request, user: str, password: str) -> bool:
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
     expected = base64.b64encode(f"{user}:{password}".encode())
-    return scheme.lower() == "basic" and hmac.compare_digest(given.strip().encode(), expected)
+    return scheme.lower() == "basic" and hmac.compare_digest(presented.strip().encode(), expected)
 
 
 def _derive(key: bytes, purpose: bytes) -> str:

@@ -24,8 +24,8 @@ def _load() -> Crc:
     Its import reads the metadata of all installed packages, a tenth of a broker's start.
     """
     package = importlib.util.find_spec("crc32c")
-    places = None if package is None else package.submodule_search_locations
-    native = None if places is None else PathFinder.find_spec("crc32c._crc32c", places)
+    locations = None if package is None else package.submodule_search_locations
+    native = None if locations is None else PathFinder.find_spec("crc32c._crc32c", locations)
     if native is None or native.loader is None:
         from crc32c import crc32c
 

@@ -71,17 +71,17 @@ def check_rule_set(value: Any, name: str) -> Json | None:
     return value
 
 
-def _check_rule(rule: Json, place: str) -> None:
+def _check_rule(rule: Json, field: str) -> None:
     for part in _TEXTS:
         if rule.get(part) is not None and not isinstance(rule[part], str):
-            raise _malformed(f"{place}.{part}", "a string")
+            raise _malformed(f"{field}.{part}", "a string")
     if rule.get("mode") is not None and rule["mode"] not in _MODES:
-        raise _malformed(f"{place}.mode", f"one of {', '.join(sorted(_MODES))}")
+        raise _malformed(f"{field}.mode", f"one of {', '.join(sorted(_MODES))}")
     if rule.get("tags") is not None and not _is_texts(rule["tags"]):
-        raise _malformed(f"{place}.tags", "a list of strings")
+        raise _malformed(f"{field}.tags", "a list of strings")
     params = rule.get("params")
     if params is not None and not (isinstance(params, dict) and all(isinstance(text, str) for text in params.values())):
-        raise _malformed(f"{place}.params", "an object of strings")
+        raise _malformed(f"{field}.params", "an object of strings")
     rule_name = rule.get("name")
     if rule_name is None:
         raise invalid_rule_set("Missing rule name")

@@ -118,11 +118,11 @@ def _references(value: Any) -> tuple[Reference, ...]:
         raise errors.invalid_schema(f"{len(value)} references; at most {MAX_REFERENCES} are read")
     references = []
     for index, entry in enumerate(value):
-        place = f"references[{index}]"
+        field = f"references[{index}]"
         name, subject = (_field(entry, part, str, "a string") for part in ("name", "subject"))
         version = _field(entry, "version", int, "an integer")
         if name is None or subject is None or version is None:
-            raise RegistryError(400, f'Cannot deserialize the body: "{place}" has a name, a subject and a version')
+            raise RegistryError(400, f'Cannot deserialize the body: "{field}" has a name, a subject and a version')
         if version != -1 and not 0 < version <= MAX_ID:
             raise errors.invalid_version(version)
         references.append(Reference(name, subject, version))

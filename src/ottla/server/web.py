@@ -270,8 +270,10 @@ class AccessGate:
     def _check_token(self, headers: _Headers) -> None:
         if self._options.token is None:
             return
-        scheme, _, given = (headers.one("authorization") or "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._options.token.encode()):
+        scheme, _, presented = (headers.one("authorization") or "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            presented.strip().encode(), self._options.token.encode()
+        ):
             raise HTTPException(401, "send Authorization: Bearer TOKEN", {**CLOSE, "WWW-Authenticate": "Bearer"})
 
     def _bounded(self, receive: Receive) -> Receive:

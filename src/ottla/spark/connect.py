@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 SECURITY_PREFIXES: Final = ("kafka.security.", "kafka.sasl.", "kafka.ssl.")
 
 
-def security_settings(given: Mapping[str, str]) -> dict[str, str]:
+def security_settings(options: Mapping[str, str]) -> dict[str, str]:
     """Return the security options by their names in Kafka's clients."""
     return {
         name.lower().removeprefix("kafka."): value
-        for name, value in given.items()
+        for name, value in options.items()
         if name.lower().startswith(SECURITY_PREFIXES)
     }
 

@@ -91,8 +91,8 @@ class Bound:
     @property
     def partitions(self) -> list[TopicPartition]:
         """The partitions that the option names one by one."""
-        given = [*self.offsets.items(), *self.timestamps.items()]
-        return sorted({TopicPartition(topic, number) for topic, numbers in given for number in numbers})
+        limits = [*self.offsets.items(), *self.timestamps.items()]
+        return sorted({TopicPartition(topic, number) for topic, numbers in limits for number in numbers})
 
     def check_partitions(self, name: str, known: Collection[TopicPartition]) -> None:
         """Raise `OptionError` unless JSON names exactly the partitions that are read, as Spark's own source does."""
@@ -149,22 +149,22 @@ def available_range(
 
 def parse_selection(options: Options, *, required: bool) -> Selection:
     """Parse subscribe, subscribePattern or assign."""
-    given = [name for name in SELECTIONS if name in options]
-    if len(given) > 1:
-        raise OptionError(f"{' and '.join(given)} exclude each other: use one of them")
-    if not given:
+    selections = [name for name in SELECTIONS if name in options]
+    if len(selections) > 1:
+        raise OptionError(f"{' and '.join(selections)} exclude each other: use one of them")
+    if not selections:
         if required:
             raise OptionError(
                 f'{options.source} needs a choice of topics, for example .option("subscribe", "orders,payments")'
             )
         return Selection()
-    value = options.required(given[0], "orders")
-    if given[0] == "subscribe":
+    value = options.required(selections[0], "orders")
+    if selections[0] == "subscribe":
         names = tuple(name.strip() for name in value.split(",") if name.strip())
         if not names:
             raise OptionError("subscribe names no topic; write for example orders,payments")
         return Selection(names=names)
-    if given[0] == "subscribePattern":
+    if selections[0] == "subscribePattern":
         try:
             return Selection(pattern=JavaPattern(value.strip()))
         except PatternError as error:
@@ -209,10 +209,10 @@ def overridden_options(options: Options) -> list[tuple[str, str]]:
     """Return the bounds that another option overrides, each with the name of that option."""
     pairs = []
     for side in ("starting", "ending"):
-        given = [
+        names = [
             name for name in (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets") if name in options
         ]
-        pairs += [(name, given[0]) for name in given[1:]]
+        pairs += [(name, names[0]) for name in names[1:]]
     return pairs
 
 

@@ -48,7 +48,7 @@ class Options:
     def __init__(
         self,
         source: str,
-        given: Mapping[str, str],
+        options: Mapping[str, str],
         known: Iterable[str],
         *,
         side: Side | None = None,
@@ -60,7 +60,7 @@ class Options:
         they have no effect.
         """
         self.source = source
-        self._given = {name.lower(): value for name, value in given.items()}
+        self._given = {name.lower(): value for name, value in options.items()}
         self._ignored: list[tuple[str, str]] = []
         without_effect = {name.lower(): (name, reason) for name, reason in (ignored or {}).items()}
         names = {name.lower(): name for name in (*known, *(ignored or ()))}

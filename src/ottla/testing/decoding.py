@@ -37,15 +37,15 @@ class DecodedRecord:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def decode_records(records: Sequence[StoredRecord], client: RegistryClient, place: str) -> list[DecodedRecord]:
+def decode_records(records: Sequence[StoredRecord], client: RegistryClient, position: str) -> list[DecodedRecord]:
     """Decode all records; UndecodableRecordError names the first that cannot be decoded."""
     from ottla.schemas.values import Decoder
 
     decoder = Decoder(client)
-    return [_decode(record, decoder, f"{place} offset {record.offset}") for record in records]
+    return [_decode(record, decoder, f"{position} offset {record.offset}") for record in records]
 
 
-def _decode(record: StoredRecord, decoder: Decoder, place: str) -> DecodedRecord:
+def _decode(record: StoredRecord, decoder: Decoder, position: str) -> DecodedRecord:
     headers = dict(record.headers)
 
     def decode(data: bytes | None, *, is_key: bool) -> tuple[Any, int | str | None]:
@@ -56,7 +56,9 @@ def _decode(record: StoredRecord, decoder: Decoder, place: str) -> DecodedRecord
             return decoder.decode(data, headers, is_key=is_key), schema
         except (ValueError, RegistryRefusedError, RegistryUnreachableError) as error:
             part = "key" if is_key else "value"
-            raise UndecodableRecordError(f"{place}: cannot decode the {part} with schema {schema}: {error}") from error
+            raise UndecodableRecordError(
+                f"{position}: cannot decode the {part} with schema {schema}: {error}"
+            ) from error
 
     key, key_schema = decode(record.key, is_key=True)
     value, value_schema = decode(record.value, is_key=False)

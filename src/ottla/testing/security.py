@@ -155,8 +155,8 @@ def _entry(
         (ResourceType.DELEGATION_TOKEN, token),
         (ResourceType.CLUSTER, CLUSTER_RESOURCE_NAME if cluster else None),
     ]
-    given = [(kind, name) for kind, name in resources if name is not None]
-    if len(given) != 1:
+    named = [(kind, name) for kind, name in resources if name is not None]
+    if len(named) != 1:
         raise ValueError("name one resource: topic=, group=, transactional_id=, user=, token=, subject=, cluster=")
     try:
         acl_operation = AclOperation[operation.upper().replace("-", "_")]
@@ -164,7 +164,7 @@ def _entry(
         raise ValueError(
             f"{operation!r} is not an operation; use read, write, describe, alter_configs, all, ..."
         ) from None
-    kind, name = given[0]
+    kind, name = named[0]
     entry = Acl(
         kind,
         name,
@@ -288,18 +288,18 @@ def _split_superusers(superusers: object) -> tuple[list[str], list[User]]:
         return [], _read_users(superusers)
     if isinstance(superusers, str):
         raise ValueError('superusers: write a list of names, such as ["admin"]')
-    given = list(superusers)  # type: ignore[call-overload]
-    names = [item for item in given if isinstance(item, str)]
-    return names, _read_users([item for item in given if not isinstance(item, str)])
+    principals = list(superusers)  # type: ignore[call-overload]
+    names = [item for item in principals if isinstance(item, str)]
+    return names, _read_users([item for item in principals if not isinstance(item, str)])
 
 
-def _read_users(given: object) -> list[User]:
-    if given is None:
+def _read_users(declared: object) -> list[User]:
+    if declared is None:
         return []
-    if isinstance(given, Mapping):
-        return [_check_user(User(None, name, password)) for name, password in given.items()]
+    if isinstance(declared, Mapping):
+        return [_check_user(User(None, name, password)) for name, password in declared.items()]
     users = []
-    for item in given:  # type: ignore[attr-defined]
+    for item in declared:  # type: ignore[attr-defined]
         if isinstance(item, str) or len(item) not in (3, 4):
             raise ValueError(
                 'users: write {"alice": "secret"}, or [User("SCRAM-SHA-256", "alice", "secret", [allow(...)])]'

@@ -53,8 +53,8 @@ def fetch(
     def named(name: str) -> dict[str, object]:
         if version < 13:
             return {"topic": name}
-        found = local.runtime.image.topic(name)
-        return {"topic_id": ZERO_UUID if found is None else found.id}
+        response = local.runtime.image.topic(name)
+        return {"topic_id": ZERO_UUID if response is None else response.id}
 
     partitions = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -77,7 +77,7 @@ def fetch(
 
 def told(answer: FetchResponse) -> list[int]:
     assert answer.error_code == 0
-    return [each.partition_index for topic in answer.responses for each in topic.partitions]
+    return [partition.partition_index for topic in answer.responses for partition in topic.partitions]
 
 
 def sessions(local: LocalTalk) -> int:
@@ -170,6 +170,8 @@ def test_partition_with_error_is_always_included(local: LocalTalk) -> None:
     session = fetch(local, 18, 0, FIRST, {0: 0, 1: 99}).session_id
     for epoch in (1, 2):
         answer = fetch(local, 18, session, epoch)
-        assert [(each.partition_index, each.error_code) for topic in answer.responses for each in topic.partitions] == [
-            (1, ErrorCode.OFFSET_OUT_OF_RANGE)
-        ]
+        assert [
+            (partition.partition_index, partition.error_code)
+            for topic in answer.responses
+            for partition in topic.partitions
+        ] == [(1, ErrorCode.OFFSET_OUT_OF_RANGE)]

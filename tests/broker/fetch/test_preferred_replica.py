@@ -84,8 +84,8 @@ def test_leader_returns_preferred_replica_in_client_rack(version: int) -> None:
 def test_client_without_replica_in_its_rack_reads_from_leader() -> None:
     three = Three(SELECTOR)
     for rack in (RACKS[three.leader], RACKS[three.stranger], "elsewhere", ""):
-        found = three.fetch(three.leader, rack)
-        assert (found.preferred_read_replica, bool(found.records)) == (-1, True), rack
+        response = three.fetch(three.leader, rack)
+        assert (response.preferred_read_replica, bool(response.records)) == (-1, True), rack
     close_cluster(three.runtime)
 
 

@@ -60,8 +60,8 @@ def elections(talk: Talk) -> None:
     talk.create("t", 2)
 
     def ask(label: str, kind: int, topics: dict[str, list[int]] | None, version: int) -> None:
-        wanted = None if topics is None else [TopicPartitions(topic=name, partitions=p) for name, p in topics.items()]
-        request = ElectLeadersRequest(topic_partitions=wanted, timeout_ms=10_000)
+        expected = None if topics is None else [TopicPartitions(topic=name, partitions=p) for name, p in topics.items()]
+        request = ElectLeadersRequest(topic_partitions=expected, timeout_ms=10_000)
         if version >= 1:
             request.election_type = kind
         talk.ask(f"{label} v{version}", request, ElectLeadersResponse, version=version, unordered=UNORDERED)
@@ -92,12 +92,12 @@ def reassignments(talk: Talk) -> None:
             talk.ask(f"{label} v{version}", request, AlterPartitionReassignmentsResponse, version=version)
 
     def listed(label: str, topics: dict[str, list[int]] | None) -> None:
-        wanted = (
+        expected = (
             None
             if topics is None
             else [ListPartitionReassignmentsTopics(name=name, partition_indexes=p) for name, p in topics.items()]
         )
-        request = ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=wanted)
+        request = ListPartitionReassignmentsRequest(timeout_ms=10_000, topics=expected)
         talk.ask(label, request, ListPartitionReassignmentsResponse)
 
     listed("nothing moves", None)

@@ -111,7 +111,12 @@ def describe_broker_configs(talk: Talk) -> None:
     talk.note("loggers", (loggers.error_code, loggers.error_message, len(loggers.configs) > 0))
     talk.note(
         "logger",
-        sorted({(each.read_only, each.config_source, each.is_sensitive, each.config_type) for each in loggers.configs}),
+        sorted(
+            {
+                (config.read_only, config.config_source, config.is_sensitive, config.config_type)
+                for config in loggers.configs
+            }
+        ),
     )
     talk.ask("loggers of another", describe((BROKER_LOGGER, "2")), DescribeConfigsResponse)
     talk.ask("loggers of nobody", describe((BROKER_LOGGER, "")), DescribeConfigsResponse)
@@ -120,14 +125,14 @@ def describe_broker_configs(talk: Talk) -> None:
 
 def _described(talk: Talk) -> list[str]:
     """Every config but those that say where a process is: both must list the same others."""
-    found = talk.quietly(describe((BROKER, "1")), DescribeConfigsResponse).results[0].configs
-    place = {
+    configs = talk.quietly(describe((BROKER, "1")), DescribeConfigsResponse).results[0].configs
+    topic_partition = {
         "listeners",
         "advertised.listeners",
         "controller.quorum.bootstrap.servers",
         "listener.security.protocol.map",
     }
-    return sorted(each.name for each in found if each.name not in place)
+    return sorted(entry.name for entry in configs if entry.name not in topic_partition)
 
 
 @script()
@@ -350,15 +355,15 @@ def list_config_resources(talk: Talk) -> None:
     talk.quietly(change(GROUP, "g", ("consumer.session.timeout.ms", SET, "50000")), IncrementalAlterConfigsResponse)
 
     def listed() -> bool:
-        wanted = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS, GROUP])
-        return len(talk.quietly(wanted, ListConfigResourcesResponse).config_resources) >= 2
+        expected = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS, GROUP])
+        return len(talk.quietly(expected, ListConfigResourcesResponse).config_resources) >= 2
 
     talk.wait_until(listed, "the resources are not listed")
     talk.ask("v0", ListConfigResourcesRequest(), ListConfigResourcesResponse, version=0)
     loud = ("config_resources",)
     kinds: list[list[int]] = [[], [2], [4], [8], [16], [32], [2, 32], [2, 2], [0], [3], [2, 64], [-1]]
-    for each in kinds:
-        request = ListConfigResourcesRequest(resource_types=each)
-        talk.ask(f"types {each}", request, ListConfigResourcesResponse, version=1, unordered=loud)
+    for kind in kinds:
+        request = ListConfigResourcesRequest(resource_types=kind)
+        talk.ask(f"types {kind}", request, ListConfigResourcesResponse, version=1, unordered=loud)
     talk.quietly(change(CLIENT_METRICS, "m", ("metrics", DELETE, None)), IncrementalAlterConfigsResponse)
     talk.quietly(change(GROUP, "g", ("consumer.session.timeout.ms", DELETE, None)), IncrementalAlterConfigsResponse)

@@ -20,7 +20,7 @@ BY_ID = 13
 
 def fetch(
     version: int,
-    *wanted: tuple[int, int],
+    *requested: tuple[int, int],
     name: str = "t",
     topic_id: Uuid = ZERO_UUID,
     partition_bytes: int = 1 << 20,
@@ -38,13 +38,13 @@ def fetch(
     request = FetchRequest(max_wait_ms=wait, min_bytes=0, max_bytes=most, isolation_level=isolation)
     partitions = [
         FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=partition_bytes)
-        for index, offset in wanted
+        for index, offset in requested
     ]
-    for each in partitions:
+    for partition in partitions:
         if version >= 9:
-            each.current_leader_epoch = epoch
+            partition.current_leader_epoch = epoch
         if version >= 12:
-            each.last_fetched_epoch = last_epoch
+            partition.last_fetched_epoch = last_epoch
     if partitions:
         request.topics = [FetchTopic(partitions=partitions, **named)]  # type: ignore[arg-type]
     if version >= 7:
@@ -99,8 +99,8 @@ def fetch_sessions(talk: Talk) -> None:
 
 
 def _session(talk: Talk, topic_id: Uuid, version: int) -> None:
-    def ask(label: str, *wanted: tuple[int, int], session: int, epoch: int, forget: tuple[int, ...] = ()) -> int:
-        request = fetch(version, *wanted, topic_id=topic_id, session=session, session_epoch=epoch, forget=forget)
+    def ask(label: str, *requested: tuple[int, int], session: int, epoch: int, forget: tuple[int, ...] = ()) -> int:
+        request = fetch(version, *requested, topic_id=topic_id, session=session, session_epoch=epoch, forget=forget)
         return talk.ask(f"{label} v{version}", request, FetchResponse, version=version).session_id
 
     none = ask("no session", (0, 0), session=0, epoch=-1)

@@ -35,11 +35,11 @@ SPECIAL = (-1, -2, -3, -4, -5, -6, -7, -100)
 
 
 def offsets(
-    *wanted: tuple[int, int], name: str = "t", isolation: int = 0, epoch: int = -1, replica: int = -1
+    *requested: tuple[int, int], name: str = "t", isolation: int = 0, epoch: int = -1, replica: int = -1
 ) -> ListOffsetsRequest:
     partitions = [
         ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
-        for index, timestamp in wanted
+        for index, timestamp in requested
     ]
     return ListOffsetsRequest(
         replica_id=replica,
@@ -102,8 +102,8 @@ def _delete(talk: Talk, offset: int) -> None:
     talk.quietly(delete((0, offset)), DeleteRecordsResponse)
 
 
-def delete(*wanted: tuple[int, int], name: str = "t") -> DeleteRecordsRequest:
-    partitions = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in wanted]
+def delete(*requested: tuple[int, int], name: str = "t") -> DeleteRecordsRequest:
+    partitions = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in requested]
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=partitions)], timeout_ms=20_000)
 
 
@@ -140,8 +140,8 @@ def offset_for_leader_epoch(talk: Talk) -> None:
         label: str, epoch: int, current: int = -1, *, partition: int = 0, name: str = "t", replica: int = -1
     ) -> None:
         for version in talk.versions[23]:
-            wanted = OffsetForLeaderPartition(partition=partition, leader_epoch=epoch, current_leader_epoch=current)
-            request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[wanted])])
+            requested = OffsetForLeaderPartition(partition=partition, leader_epoch=epoch, current_leader_epoch=current)
+            request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=name, partitions=[requested])])
             if version >= 3:
                 request.replica_id = replica
             talk.ask(f"{label} v{version}", request, OffsetForLeaderEpochResponse, version=version)

@@ -38,7 +38,7 @@ def produce(
     name: str, *batches: bytes, version: int = 12, acks: int = -1, topic_id: Uuid | None = None, first: int = 0
 ) -> ProduceRequest:
     topic = TopicProduceData(
-        partition_data=[PartitionProduceData(index=first + index, records=each) for index, each in enumerate(batches)]
+        partition_data=[PartitionProduceData(index=first + index, records=batch) for index, batch in enumerate(batches)]
     )
     if version >= 13:
         assert topic_id is not None

@@ -76,7 +76,8 @@ class Sharing:
                 InitializeStateData(
                     topic_id=self.topic_id,
                     partitions=[
-                        PartitionData(partition=each, state_epoch=epoch, start_offset=start) for each in partitions
+                        PartitionData(partition=partition, state_epoch=epoch, start_offset=start)
+                        for partition in partitions
                     ],
                 )
             ],
@@ -84,7 +85,7 @@ class Sharing:
 
         def done() -> bool:
             answer = self.talk.quietly(request, InitializeShareGroupStateResponse)
-            return all(each.error_code == 0 for topic in answer.results for each in topic.partitions)
+            return all(partition.error_code == 0 for topic in answer.results for partition in topic.partitions)
 
         self.talk.wait_until(done, "the state is not initialized")
 
@@ -104,15 +105,15 @@ class Sharing:
             )
             done = self._acknowledgement(member, 1, {partition: [(0, 0, [ACCEPT])]})
             answer = self.talk.quietly(done, k79.ShareAcknowledgeResponse)
-            assert [each.error_code for topic in answer.responses for each in topic.partitions] == [0], answer
+            assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [0], answer
             self.ask(member, -1)
         self.first = 1
         return self
 
     def start_offset(self) -> int:
         """Where what is shared of the first partition begins."""
-        wanted = k87.ReadStateSummaryData(topic_id=self.topic_id, partitions=[k87.PartitionData(partition=0)])
-        request = k87.ReadShareGroupStateSummaryRequest(group_id=self.group, topics=[wanted])
+        expected = k87.ReadStateSummaryData(topic_id=self.topic_id, partitions=[k87.PartitionData(partition=0)])
+        request = k87.ReadShareGroupStateSummaryRequest(group_id=self.group, topics=[expected])
         answer = self.talk.quietly(request, k87.ReadShareGroupStateSummaryResponse).results[0].partitions[0]
         assert answer.error_code == 0, answer
         return answer.start_offset
@@ -120,10 +121,14 @@ class Sharing:
     def given(self, answer: k78.ShareFetchResponse) -> list[tuple[int, int, int]]:
         """What a fetch acquired: first and last offset, and how often it was delivered."""
         return [
-            (each.first_offset - self.first, each.last_offset - self.first, each.delivery_count)
+            (
+                acquired_record.first_offset - self.first,
+                acquired_record.last_offset - self.first,
+                acquired_record.delivery_count,
+            )
             for topic in answer.responses
             for data in topic.partitions
-            for each in data.acquired_records
+            for acquired_record in data.acquired_records
         ]
 
     def write(self, *sizes: int, partition: int = 0) -> None:
@@ -144,20 +149,22 @@ class Sharing:
 
     def begin(self, name: str, size: int) -> EndTxnRequest:
         """Write a batch in a transaction; what this returns ends it."""
-        found = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+        find_coordinator_request = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
         self.talk.wait_until(
-            lambda: self.talk.quietly(found, FindCoordinatorResponse).coordinators[0].error_code == 0,
+            lambda: (
+                self.talk.quietly(find_coordinator_request, FindCoordinatorResponse).coordinators[0].error_code == 0
+            ),
             "there is no transaction coordinator",
         )
-        wanted = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-        given: list[InitProducerIdResponse] = []
+        expected = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        acquired: list[InitProducerIdResponse] = []
 
         def initialized() -> bool:
-            given[:] = [self.talk.quietly(wanted, InitProducerIdResponse, version=5)]
-            return given[0].error_code == 0
+            acquired[:] = [self.talk.quietly(expected, InitProducerIdResponse, version=5)]
+            return acquired[0].error_code == 0
 
         self.talk.wait_until(initialized, "there is no producer id")
-        producer = given[0]
+        producer = acquired[0]
         data = batch(
             size,
             producer_id=producer.producer_id,
@@ -183,8 +190,8 @@ class Sharing:
         self.talk.wait_until(lambda: self._end_offset(committed=True) > end, "the transaction is not over")
 
     def _end_offset(self, *, committed: bool = False) -> int:
-        wanted = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=[wanted])
+        expected = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=[expected])
         return self.talk.quietly(request, ListOffsetsResponse).topics[0].partitions[0].offset
 
     def fetch(self, label: str, *who: Any, version: int = 2, **options: Any) -> k78.ShareFetchResponse:
@@ -194,14 +201,14 @@ class Sharing:
 
     def fetch_given(self, label: str, member: str, epoch: int) -> None:
         """Fetch until something is given, and write down what: Kafka may answer before it can be given again."""
-        epochs, given = count(epoch), []
+        epochs, acquired = count(epoch), []
 
         def come() -> bool:
-            given[:] = self.given(self.ask(member, next(epochs), wait=100))
-            return bool(given)
+            acquired[:] = self.given(self.ask(member, next(epochs), wait=100))
+            return bool(acquired)
 
         self.talk.wait_until(come, f"{member} is given nothing")
-        self.talk.note(label, given)
+        self.talk.note(label, acquired)
 
     def ask(self, *who: Any, **options: Any) -> k78.ShareFetchResponse:
         """A share fetch."""
@@ -245,17 +252,17 @@ class Sharing:
                     topic_id=topic_id or self.topic_id,
                     partitions=[
                         k78.FetchPartition(
-                            partition_index=each,
+                            partition_index=partition,
                             acknowledgement_batches=[
                                 k78.AcknowledgementBatch(
                                     first_offset=self.first + first,
                                     last_offset=self.first + last,
                                     acknowledge_types=types,
                                 )
-                                for first, last, types in acks.get(each, [])
+                                for first, last, types in acks.get(partition, [])
                             ],
                         )
-                        for each in named
+                        for partition in named
                     ],
                 )
             ]
@@ -467,21 +474,21 @@ def share_starts(talk: Talk) -> None:
     shared.initialize(0, epoch=1, start=-1)
     shared.fetch("latest", "m", 0, 0, wait=300)
     # Where it begins is looked up on the way, perhaps after that answer: what comes behind it is given.
-    given: list[tuple[int, int, int]] = []
+    acquired: list[tuple[int, int, int]] = []
 
     def came_later() -> bool:
         shared.write(3)
-        given[:] = shared.given(shared.ask("n", 0, 0, wait=500))
-        return bool(given)
+        acquired[:] = shared.given(shared.ask("n", 0, 0, wait=500))
+        return bool(acquired)
 
     talk.wait_until(came_later, "nothing comes later")
-    talk.note("what came later", [first >= 4 and (first - 4) % 3 == 0 for first, _, _ in given])
+    talk.note("what came later", [first >= 4 and (first - 4) % 3 == 0 for first, _, _ in acquired])
     # Kafka tells it at the end of the wait, if it knows by then.
     codes: list[int] = []
 
     def refused() -> bool:
         answer = shared.ask("m", 0, 0, group="nobody's group", wait=300)
-        codes[:] = [each.error_code for topic in answer.responses for each in topic.partitions]
+        codes[:] = [partition.error_code for topic in answer.responses for partition in topic.partitions]
         return bool(codes)
 
     talk.wait_until(refused, "a group without state is not refused")

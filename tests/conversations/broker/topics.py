@@ -128,7 +128,7 @@ def metadata(talk: Talk) -> None:
         talk.ask_all(f"name {number}", lambda v, name=name: of(v, name), MetadataResponse, least=4)  # type: ignore[misc]
 
     def by_id(*ids: Uuid, name: str | None = None) -> MetadataRequest:
-        topics = [MetadataRequestTopic(topic_id=each, name=name) for each in ids]
+        topics = [MetadataRequestTopic(topic_id=topic_id, name=name) for topic_id in ids]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
     talk.ask_all("by id", lambda v: by_id(first), MetadataResponse, least=12)
@@ -316,7 +316,7 @@ def create_partitions(talk: Talk) -> None:
     talk.create("here", 2)
 
     def to(name: str, count: int, *assigned: list[int]) -> CreatePartitionsTopic:
-        chosen = [CreatePartitionsAssignment(broker_ids=each) for each in assigned] if assigned else None
+        chosen = [CreatePartitionsAssignment(broker_ids=entry) for entry in assigned] if assigned else None
         return CreatePartitionsTopic(name=name, count=count, assignments=chosen)
 
     # 20,000 partitions at once are not asked for: Kafka 4.3.1 half-creates them and is hard to talk to afterwards.

@@ -221,8 +221,8 @@ def too_many_members(talk: GroupTalk, name: str) -> None:
         waiting.append(talk.send_join(name, member))
         talk.until(name, "PreparingRebalance", count)
     talk.join(name, one)
-    for each in waiting:
-        talk.got(each)
+    for entry in waiting:
+        talk.got(entry)
     for version in (3, 9):
         talk.join(name, version=version)
         talk.join(name, "another", version=version)
@@ -312,8 +312,8 @@ def topics_made_anew(talk: GroupTalk, name: str) -> None:
 def offsets(talk: GroupTalk, name: str) -> None:
     for version in range(2, 11):
         group = f"{name}-{version}"
-        places = {(name, 0): version, (name, 1): 7}
-        talk.commit(group, places, version=version)
+        topic_partitions = {(name, 0): version, (name, 1): 7}
+        talk.commit(group, topic_partitions, version=version)
         talk.commit(group, {(name, 9): 1, (name, 0): 2, (f"{name}-none", 0): 3}, version=version)
         talk.commit(group, {(name, 0): 1}, version=version, metadata="01234567890")
         talk.commit(group, {(name, 0): 1}, version=version, metadata="0123456789")
@@ -368,7 +368,9 @@ def administration(talk: GroupTalk, name: str) -> None:
     talk.commit(f"{name}-simple", {(name, 0): 1})
     talk.arrive(f"{name}-consumer", "m-1", name)
     talk.enter(f"{name}-connect", kind="connect")
-    names = [f"{name}-{each}" for each in ("stable", "completing", "pending", "simple", "consumer", "connect", "none")]
+    names = [
+        f"{name}-{entry}" for entry in ("stable", "completing", "pending", "simple", "consumer", "connect", "none")
+    ]
     for version in range(7):
         talk.describe(*names, version=version)
     for version in range(2):
@@ -385,23 +387,23 @@ def administration(talk: GroupTalk, name: str) -> None:
         ([], ["Consumer"]),
         (["Stable"], ["consumer", "nonsense"]),
     ):
-        found = talk.talk.quietly(
+        response = talk.talk.quietly(
             k16.ListGroupsRequest(states_filter=states, types_filter=types), k16.ListGroupsResponse
         )
-        found.groups = [each for each in found.groups if each.group_id.startswith(name)]
-        talk.note(f"groups {states} {types}", talk.tree(found, 5))
+        response.groups = [group for group in response.groups if group.group_id.startswith(name)]
+        talk.note(f"groups {states} {types}", talk.tree(response, 5))
     for version in range(6):
-        found = talk.talk.quietly(k16.ListGroupsRequest(), k16.ListGroupsResponse, version=version)
-        found.groups = [each for each in found.groups if each.group_id.startswith(name)]
-        talk.note(f"groups v{version}", talk.tree(found, version))
+        response = talk.talk.quietly(k16.ListGroupsRequest(), k16.ListGroupsResponse, version=version)
+        response.groups = [group for group in response.groups if group.group_id.startswith(name)]
+        talk.note(f"groups v{version}", talk.tree(response, version))
     for version in range(1, 7):
         if version < 4:
             request = k10.FindCoordinatorRequest(key=name, key_type=0)
         else:
             request = k10.FindCoordinatorRequest(coordinator_keys=[name, ""], key_type=0)
         answer = talk.talk.quietly(request, k10.FindCoordinatorResponse, version=version)
-        for each in (answer, *answer.coordinators):
-            each.port = 0
+        for entry in (answer, *answer.coordinators):
+            entry.port = 0
         talk.note(f"coordinator v{version}", talk.tree(answer, version))
     for kind in (2, 3, -1):
         talk.ask(k10.FindCoordinatorRequest(key=name, key_type=kind), k10.FindCoordinatorResponse, 3)

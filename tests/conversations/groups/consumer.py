@@ -61,26 +61,26 @@ def reconciliation(talk: GroupTalk, name: str) -> None:
     talk.describe_consumers(name)
     # The old owner is told to give up half, the new one waits for it.
     talk.beat(name, "m-2", owned={})
-    told = talk.beat(name, "m-1", owned={name: [0, 1, 2, 3]})
-    kept = told.assignment.topic_partitions[0].partitions if told.assignment else []
-    given = sorted({0, 1, 2, 3}.difference(kept))
+    heartbeat = talk.beat(name, "m-1", owned={name: [0, 1, 2, 3]})
+    kept = heartbeat.assignment.topic_partitions[0].partitions if heartbeat.assignment else []
+    difference = sorted({0, 1, 2, 3}.difference(kept))
     talk.note("kept", len(kept))
     talk.beat(name, "m-1")
-    talk.beat(name, "m-1", owned={name: [*kept, given[0]]})
+    talk.beat(name, "m-1", owned={name: [*kept, difference[0]]})
     talk.beat(name, "m-2")
     talk.commit(name, {(name, 0): 1}, member="m-1", generation=talk.epoch(name, "m-1"))
     talk.beat(name, "m-1", owned={name: kept})
     talk.commit(name, {(name, 0): 1}, member="m-1", generation=talk.epoch(name, "m-1"))
     talk.commit(name, {(name, 0): 1}, member="m-1", generation=talk.epoch(name, "m-1") - 1)
     talk.beat(name, "m-2")
-    talk.beat(name, "m-2", owned={name: given})
+    talk.beat(name, "m-2", owned={name: difference})
     talk.beat(name, "m-1", owned={name: kept})
     talk.beat(name, "m-1")
     talk.describe_consumers(name)
     # A third one; then the second goes while it still has to give something up.
     talk.arrive(name, "m-3", name)
     talk.beat(name, "m-1", owned={name: kept})
-    talk.beat(name, "m-2", owned={name: given})
+    talk.beat(name, "m-2", owned={name: difference})
     talk.describe_consumers(name)
     talk.beat(name, "m-2", epoch=-1)
     talk.beat(name, "m-3")
@@ -297,8 +297,8 @@ def upgrades_that_are_refused(talk: GroupTalk, name: str) -> None:
         waiting.append(talk.send_join(group, instance=f"i-{number}", protocols=protocols))
         talk.until(group, "PreparingRebalance", number + 1)
     talk.arrive(group, "m-1", name)
-    for each in waiting:
-        talk.got(each)
+    for entry in waiting:
+        talk.got(entry)
     talk.describe(group)
     talk.leave(group, ("", "i-0"), ("", "i-1"), ("", "i-2"))
     talk.describe(group)

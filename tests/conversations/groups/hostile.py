@@ -104,9 +104,9 @@ def hostile_offsets(talk: GroupTalk, name: str) -> None:
         talk.commit(f"{name}-{version}", {(name, 2): 1}, member=STRANGE, generation=-1, version=version)
         talk.commit(f"{name}-{version}", {}, version=version)
         talk.fetch(f"{name}-{version}", None)
-    places = [(name, 0), (name, 0), (name, -1), (name, MOST), (STRANGE, 0), (f"{name}-none", 0)]
+    topic_partitions = [(name, 0), (name, 0), (name, -1), (name, MOST), (STRANGE, 0), (f"{name}-none", 0)]
     for version in (7, 9, 10):
-        talk.fetch(f"{name}-2", places, version=version)
+        talk.fetch(f"{name}-2", topic_partitions, version=version)
         talk.fetch(f"{name}-2", [], version=version)
     topic = k09.OffsetFetchRequestTopics(name=name, partition_indexes=[2, 2, 0, -1])
     group = k09.OffsetFetchRequestGroup(group_id=f"{name}-2", topics=[topic, topic])

@@ -43,10 +43,10 @@ def delete(talk: GroupTalk, *groups: str) -> None:
         talk.ask(k42.DeleteGroupsRequest(groups_names=list(groups)), k42.DeleteGroupsResponse, version)
 
 
-def delete_offsets(talk: GroupTalk, group: str, *places: tuple[str, int]) -> None:
+def delete_offsets(talk: GroupTalk, group: str, *topic_partitions: tuple[str, int]) -> None:
     topics = [
         k47.OffsetDeleteRequestTopic(name=name, partitions=[k47.OffsetDeleteRequestPartition(partition_index=index)])
-        for name, index in places
+        for name, index in topic_partitions
     ]
     talk.ask(k47.OffsetDeleteRequest(group_id=group, topics=topics), k47.OffsetDeleteResponse)
 

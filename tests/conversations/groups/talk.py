@@ -127,8 +127,8 @@ class GroupTalk(Conversation):
 
     def topic_id(self, name: str) -> Uuid:
         """The id of a topic that was made; another one for a topic that was not."""
-        found = [topic_id for topic_id, known in self._topics.items() if known == name]
-        return found[-1] if found else Uuid(b"no such topic id")
+        result = [topic_id for topic_id, known in self._topics.items() if known == name]
+        return result[-1] if result else Uuid(b"no such topic id")
 
     def topic_name(self, topic_id: Uuid) -> str:
         """The name under which an id is told."""
@@ -386,7 +386,7 @@ class GroupTalk(Conversation):
     def fetch(
         self,
         group: str,
-        places: Sequence[tuple[str, int]] | None,
+        topic_partitions: Sequence[tuple[str, int]] | None,
         *,
         member: str | None = None,
         epoch: int = -1,
@@ -395,14 +395,14 @@ class GroupTalk(Conversation):
     ) -> None:
         """OffsetFetch; `places` None asks for all, `stable` for nothing that an open transaction may change."""
         if version < 8:
-            request = k09.OffsetFetchRequest(group_id=group, topics=None if places is None else [])
-            for name, index in places or ():
+            request = k09.OffsetFetchRequest(group_id=group, topics=None if topic_partitions is None else [])
+            for name, index in topic_partitions or ():
                 request.topics.append(k09.OffsetFetchRequestTopic(name=name, partition_indexes=[index]))
         else:
-            wanted = self._wanted(group, places, version)
+            expected = self._wanted(group, topic_partitions, version)
             if version >= 9:
-                wanted.member_id, wanted.member_epoch = member, epoch
-            request = k09.OffsetFetchRequest(groups=[wanted])
+                expected.member_id, expected.member_epoch = member, epoch
+            request = k09.OffsetFetchRequest(groups=[expected])
         request.require_stable = stable
         self.ask(request, k09.OffsetFetchResponse, version)
 
@@ -410,8 +410,8 @@ class GroupTalk(Conversation):
         self, groups: Mapping[str, Sequence[tuple[str, int]] | None], *, stable: bool, version: int
     ) -> None:
         """OffsetFetch of several groups at once."""
-        wanted = [self._wanted(group, places, version) for group, places in groups.items()]
-        request = k09.OffsetFetchRequest(groups=wanted, require_stable=stable)
+        expected = [self._wanted(group, topic_partitions, version) for group, topic_partitions in groups.items()]
+        request = k09.OffsetFetchRequest(groups=expected, require_stable=stable)
         self.ask(request, k09.OffsetFetchResponse, version)
 
     def tree(self, value: Any, version: int, name: str = "") -> Any:
@@ -422,54 +422,54 @@ class GroupTalk(Conversation):
         return tree
 
     def _wanted(
-        self, group: str, places: Sequence[tuple[str, int]] | None, version: int
+        self, group: str, topic_partitions: Sequence[tuple[str, int]] | None, version: int
     ) -> k09.OffsetFetchRequestGroup:
-        wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None if places is None else [])
-        for name, index in places or ():
+        expected = k09.OffsetFetchRequestGroup(group_id=group, topics=None if topic_partitions is None else [])
+        for name, index in topic_partitions or ():
             topic = k09.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
             if version >= 10:
                 topic.topic_id = self.topic_id(name)
-            wanted.topics.append(topic)
-        return wanted
+            expected.topics.append(topic)
+        return expected
 
-    def fetch_many(self, groups: Sequence[str], place: tuple[str, int], *, version: int) -> None:
+    def fetch_many(self, groups: Sequence[str], topic_partition: tuple[str, int], *, version: int) -> None:
         """OffsetFetch of one partition, in several groups at once."""
-        topic = k09.OffsetFetchRequestTopics(name=place[0], partition_indexes=[place[1]])
+        topic = k09.OffsetFetchRequestTopics(name=topic_partition[0], partition_indexes=[topic_partition[1]])
         if version >= 10:
-            topic.topic_id = self.topic_id(place[0])
-        wanted = [k09.OffsetFetchRequestGroup(group_id=group, topics=[topic]) for group in groups]
-        self.ask(k09.OffsetFetchRequest(groups=wanted), k09.OffsetFetchResponse, version)
+            topic.topic_id = self.topic_id(topic_partition[0])
+        expected = [k09.OffsetFetchRequestGroup(group_id=group, topics=[topic]) for group in groups]
+        self.ask(k09.OffsetFetchRequest(groups=expected), k09.OffsetFetchResponse, version)
 
     # What happens meanwhile
 
-    def offset(self, group: str, place: tuple[str, int]) -> int:
+    def offset(self, group: str, topic_partition: tuple[str, int]) -> int:
         """Return the committed offset of a partition, or -1."""
-        topic = k09.OffsetFetchRequestTopics(name=place[0], partition_indexes=[place[1]])
-        wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=[topic])
+        topic = k09.OffsetFetchRequestTopics(name=topic_partition[0], partition_indexes=[topic_partition[1]])
+        expected = k09.OffsetFetchRequestGroup(group_id=group, topics=[topic])
         answer = self.patiently(
-            lambda: self.talk.quietly(k09.OffsetFetchRequest(groups=[wanted]), k09.OffsetFetchResponse, version=9)
+            lambda: self.talk.quietly(k09.OffsetFetchRequest(groups=[expected]), k09.OffsetFetchResponse, version=9)
         )
         return answer.groups[0].topics[0].partitions[0].committed_offset
 
     def described(self, group: str) -> tuple[str, int]:
         """The state of a group, of either kind, and how many members it has."""
-        found = self.patiently(
+        result = self.patiently(
             lambda: self.talk.quietly(
                 k69.ConsumerGroupDescribeRequest(group_ids=[group]), k69.ConsumerGroupDescribeResponse
             )
         ).groups[0]
-        if found.error_code:
-            found = self.patiently(
+        if result.error_code:
+            result = self.patiently(
                 lambda: self.talk.quietly(k15.DescribeGroupsRequest(groups=[group]), k15.DescribeGroupsResponse)
             ).groups[0]
-        return found.group_state, len(found.members)
+        return result.group_state, len(result.members)
 
     def until(self, group: str, state: str, members: int | None = None) -> None:
         """Wait until a group is in a state, and has that many members."""
 
         def reached() -> bool:
-            found, count = self.described(group)
-            return found == state and members in (None, count)
+            result, count = self.described(group)
+            return result == state and members in (None, count)
 
         self.talk.wait_until(reached, f"{group} is not {state} with {members} members")
 
@@ -502,15 +502,17 @@ class GroupTalk(Conversation):
         group = named.pop("group" if "group" in named else "group_id")
         if not group.startswith(prefix):
             return
-        told = "tombstone" if decoded.value is None else self.tree(decoded.value, decoded.version)
+        heartbeat = "tombstone" if decoded.value is None else self.tree(decoded.value, decoded.version)
         name = type(decoded.key).__name__.removesuffix("Key")
-        told = [f"{name} v{decoded.version}" if decoded.value is not None else name, named, told]
+        heartbeat = [f"{name} v{decoded.version}" if decoded.value is not None else name, named, heartbeat]
         records = self.transcript.setdefault(f"records of {group}", [])
         # What is written for each member of a group comes in the order of a hash map: told in the order of names.
         at = len(records)
-        while at and "member_id" in named and records[at - 1][0] == told[0] and str(records[at - 1][1]) > str(named):
+        while (
+            at and "member_id" in named and records[at - 1][0] == heartbeat[0] and str(records[at - 1][1]) > str(named)
+        ):
             at -= 1
-        records.insert(at, told)
+        records.insert(at, heartbeat)
 
     # How it is written down
 
@@ -531,10 +533,10 @@ class GroupTalk(Conversation):
 
     def _member(self, member: str) -> str:
         if member not in self._members:
-            told, made_up = _UUID.subn("<uuid>", member)
+            heartbeat, made_up = _UUID.subn("<uuid>", member)
             if not made_up and len(member) == 22:
-                told, made_up = "<id>", 1
+                heartbeat, made_up = "<id>", 1
             if not self._names_ids:
-                return told
-            self._members[member] = f"{told} {len(self._members) + 1}" if made_up else member
+                return heartbeat
+            self._members[member] = f"{heartbeat} {len(self._members) + 1}" if made_up else member
         return self._members[member]

@@ -30,7 +30,8 @@ def reconciled(talk: GroupTalk, group: str, member: str) -> None:
         owned = None
         if answer.assignment is not None:
             owned = {
-                talk.topic_name(each.topic_id): sorted(each.partitions) for each in answer.assignment.topic_partitions
+                talk.topic_name(topic_partition.topic_id): sorted(topic_partition.partitions)
+                for topic_partition in answer.assignment.topic_partitions
             }
 
 
@@ -91,8 +92,8 @@ def topic_goes_while_it_is_revoked(talk: GroupTalk, name: str) -> None:
         talk.arrive(group, "m-1", topic)
         talk.beat(group, "m-1", owned={topic: [0, 1, 2, 3]})
         talk.arrive(group, "m-2", topic)
-        told = talk.beat(group, "m-1", owned={topic: [0, 1, 2, 3]})
-        kept = told.assignment.topic_partitions[0].partitions if told.assignment else []
+        heartbeat = talk.beat(group, "m-1", owned={topic: [0, 1, 2, 3]})
+        kept = heartbeat.assignment.topic_partitions[0].partitions if heartbeat.assignment else []
         talk.commit(group, {(topic, 0): 1}, member="m-1", generation=talk.epoch(group, "m-1"), version=10)
         talk.delete_topic(topic)
         talk.talk.wait_until(
@@ -149,8 +150,8 @@ def topic_made_anew_while_a_member_waits(talk: GroupTalk, name: str) -> None:
     talk.arrive(name, "m-1", name)
     talk.beat(name, "m-1", owned={name: [0, 1, 2, 3]})
     talk.arrive(name, "m-2", name)
-    told = talk.beat(name, "m-1", owned={name: [0, 1, 2, 3]})
-    kept = told.assignment.topic_partitions[0].partitions if told.assignment else []
+    heartbeat = talk.beat(name, "m-1", owned={name: [0, 1, 2, 3]})
+    kept = heartbeat.assignment.topic_partitions[0].partitions if heartbeat.assignment else []
     talk.beat(name, "m-1", owned={name: kept})
     talk.arrive(name, "m-3", name)
     talk.beat(name, "m-1", owned={name: kept})

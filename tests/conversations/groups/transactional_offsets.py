@@ -28,7 +28,7 @@ class Producers(TransactionTalk):
 def unstable_offsets(talk: GroupTalk, name: str) -> None:
     one, two, nobody = f"{name}-1", f"{name}-2", f"{name}-3"
     producers = Producers(talk)
-    places = [(name, index) for index in range(3)]
+    topic_partitions = [(name, index) for index in range(3)]
     talk.commit(one, {(name, 0): 5, (name, 2): 6})
     talk.commit(two, {(name, 0): 7}, version=10)
     producer = producers.init(f"{name}-t")
@@ -40,11 +40,11 @@ def unstable_offsets(talk: GroupTalk, name: str) -> None:
     def ask() -> None:
         for version in range(7, 11):
             for stable in (True, False):
-                talk.fetch(one, places, stable=stable, version=version)
+                talk.fetch(one, topic_partitions, stable=stable, version=version)
                 talk.fetch(one, None, stable=stable, version=version)
         for version in (8, 9, 10):
             for stable in (True, False):
-                groups = {one: places, two: places[:2], nobody: places[:1]}
+                groups = {one: topic_partitions, two: topic_partitions[:2], nobody: topic_partitions[:1]}
                 talk.fetch_groups(groups, stable=stable, version=version)
                 talk.fetch_groups(dict.fromkeys(groups), stable=stable, version=version)
 
@@ -54,53 +54,53 @@ def unstable_offsets(talk: GroupTalk, name: str) -> None:
     talk.fetch(one, [(name, 0), (f"{name}-none", 0), (name, 9)], stable=True, version=9)
     # Whoever commits without a transaction changes what is told to those who do not wait.
     talk.commit(one, {(name, 0): 6})
-    talk.fetch(one, places, stable=True, version=10)
-    talk.fetch(one, places, version=10)
+    talk.fetch(one, topic_partitions, stable=True, version=10)
+    talk.fetch(one, topic_partitions, version=10)
     producer = producers.end(producer, committed=True)
     ask()
     producers.commit_offset(producer, one, (name, 0), 12)
     producers.commit_offset(producer, two, (name, 3), 21)
-    talk.fetch_groups({one: places, two: [(name, 3)]}, stable=True, version=10)
+    talk.fetch_groups({one: topic_partitions, two: [(name, 3)]}, stable=True, version=10)
     talk.fetch_groups({one: None, two: None}, stable=True, version=10)
     producers.end(producer, committed=False)
-    talk.fetch_groups({one: places, two: [(name, 3)]}, stable=True, version=10)
+    talk.fetch_groups({one: topic_partitions, two: [(name, 3)]}, stable=True, version=10)
     talk.fetch_groups({one: None, two: None}, stable=True, version=10)
 
 
 @conversation
 def unstable_for_two_producers(talk: GroupTalk, name: str) -> None:
     producers = Producers(talk)
-    places = [(name, 0), (name, 1)]
+    topic_partitions = [(name, 0), (name, 1)]
     first, second = producers.init(f"{name}-t1"), producers.init(f"{name}-t2")
     producers.commit_offset(first, name, (name, 0), 1)
     producers.commit_offset(second, name, (name, 0), 2)
     producers.commit_offset(second, name, (name, 1), 3)
-    talk.fetch(name, places, stable=True, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
     first = producers.end(first, committed=True)
-    talk.fetch(name, places, stable=True, version=10)
-    talk.fetch(name, places, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
+    talk.fetch(name, topic_partitions, version=10)
     second = producers.end(second, committed=False)
-    talk.fetch(name, places, stable=True, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
     # The last one to end is not the last one to have committed.
     producers.commit_offset(first, name, (name, 0), 4)
     producers.commit_offset(second, name, (name, 0), 5)
     second = producers.end(second, committed=True)
-    talk.fetch(name, places, stable=True, version=9)
-    talk.fetch(name, places, version=9)
+    talk.fetch(name, topic_partitions, stable=True, version=9)
+    talk.fetch(name, topic_partitions, version=9)
     first = producers.end(first, committed=True)
-    talk.fetch(name, places, stable=True, version=9)
+    talk.fetch(name, topic_partitions, stable=True, version=9)
     # Offsets, and a group, that are deleted meanwhile.
     producers.commit_offset(first, name, (name, 0), 6)
     producers.commit_offset(first, name, (name, 1), 7)
     delete_offsets(talk, name, (name, 0))
-    talk.fetch(name, places, stable=True, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
     producers.end(first, committed=True)
-    talk.fetch(name, places, stable=True, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
     producers.commit_offset(second, name, (name, 1), 8)
     delete(talk, name)
-    talk.fetch(name, places, stable=True, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
     producers.end(second, committed=True)
-    talk.fetch(name, places, stable=True, version=10)
+    talk.fetch(name, topic_partitions, stable=True, version=10)
 
 
 @conversation

@@ -134,7 +134,7 @@ def many_sharers(talk: ShareGroupTalk, name: str) -> None:
     talk.describe_shares(name)
     request = ListGroupsRequest(types_filter=["share"], states_filter=["Stable"])
     listed = talk.patiently(lambda: talk.talk.quietly(request, ListGroupsResponse))
-    talk.note("listed", [talk.tree(each, 5) for each in listed.groups if each.group_id == name])
+    talk.note("listed", [talk.tree(group, 5) for group in listed.groups if group.group_id == name])
 
 
 # Offsets
@@ -230,10 +230,12 @@ def coordinators_of_shares(talk: ShareGroupTalk, name: str) -> None:
     for key in (f"{name}:{topic_id}:0", f"a:b:{topic_id}:3", f":{topic_id}:0", f"{name}:{topic_id}", f"{name}:x:0"):
         for version in (4, 6):
             request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
-            found = talk.patiently(
+            response = talk.patiently(
                 lambda request=request, version=version: talk.talk.quietly(  # type: ignore[misc]
                     request, FindCoordinatorResponse, version=version
                 )
             )
             kind = key.replace(str(topic_id), "<id>")
-            talk.note(f"coordinator of {kind} v{version}", [each.error_code for each in found.coordinators])
+            talk.note(
+                f"coordinator of {kind} v{version}", [coordinator.error_code for coordinator in response.coordinators]
+            )

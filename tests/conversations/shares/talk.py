@@ -51,7 +51,7 @@ class ShareGroupTalk(GroupTalk):
 
     def tree(self, value: Any, version: int, name: str = "") -> Any:
         """A message as a tree; how many partitions, where a hash of a topic's id decides which."""
-        if self.counts_partitions and name == "partitions" and all(isinstance(each, int) for each in value):
+        if self.counts_partitions and name == "partitions" and all(isinstance(element, int) for element in value):
             return len(value)
         return super().tree(value, version, name)
 
@@ -94,16 +94,16 @@ class ShareGroupTalk(GroupTalk):
 
     def until_initialized(self, group: str, topic: str, partitions: int) -> None:
         """Wait until so many partitions of a topic have state."""
-        wanted = k90.DescribeShareGroupOffsetsRequest(
+        expected = k90.DescribeShareGroupOffsetsRequest(
             groups=[k90.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)]
         )
 
         def initialized() -> bool:
-            found = self.patiently(lambda: self.talk.quietly(wanted, k90.DescribeShareGroupOffsetsResponse))
+            response = self.patiently(lambda: self.talk.quietly(expected, k90.DescribeShareGroupOffsetsResponse))
             return any(
-                each.topic_name == topic and len(each.partitions) == partitions
-                for described in found.groups
-                for each in described.topics
+                entry.topic_name == topic and len(entry.partitions) == partitions
+                for described in response.groups
+                for entry in described.topics
             )
 
         self.talk.wait_until(initialized, f"{group} has no state of {topic}")
@@ -114,18 +114,22 @@ class ShareGroupTalk(GroupTalk):
 
     # Offsets
 
-    def share_offsets(self, group: str, places: Mapping[str, Sequence[int]] | None, *, version: int = 1) -> None:
+    def share_offsets(
+        self, group: str, topic_partitions: Mapping[str, Sequence[int]] | None, *, version: int = 1
+    ) -> None:
         """DescribeShareGroupOffsets, of some places or of all."""
         topics = None
-        if places is not None:
+        if topic_partitions is not None:
             topics = [
                 k90.DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=list(indexes))
-                for name, indexes in places.items()
+                for name, indexes in topic_partitions.items()
             ]
-        wanted = k90.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics)
-        self.ask(k90.DescribeShareGroupOffsetsRequest(groups=[wanted]), k90.DescribeShareGroupOffsetsResponse, version)
+        expected = k90.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics)
+        self.ask(
+            k90.DescribeShareGroupOffsetsRequest(groups=[expected]), k90.DescribeShareGroupOffsetsResponse, version
+        )
 
-    def alter_share_offsets(self, group: str, places: Mapping[str, Mapping[int, int]]) -> None:
+    def alter_share_offsets(self, group: str, topic_partitions: Mapping[str, Mapping[int, int]]) -> None:
         """AlterShareGroupOffsets."""
         topics = [
             k91.AlterShareGroupOffsetsRequestTopic(
@@ -135,7 +139,7 @@ class ShareGroupTalk(GroupTalk):
                     for index, offset in offsets.items()
                 ],
             )
-            for name, offsets in places.items()
+            for name, offsets in topic_partitions.items()
         ]
         request = k91.AlterShareGroupOffsetsRequest(group_id=group, topics=topics)
         self.ask(request, k91.AlterShareGroupOffsetsResponse)
@@ -196,7 +200,7 @@ class ShareGroupTalk(GroupTalk):
 
     def delete_state(self, group: str, topic: str, *partitions: int) -> None:
         """DeleteShareGroupState."""
-        data = [k86.PartitionData(partition=each) for each in partitions]
+        data = [k86.PartitionData(partition=partition) for partition in partitions]
         request = k86.DeleteShareGroupStateRequest(
             group_id=group, topics=[k86.DeleteStateData(topic_id=self.topic_id(topic), partitions=data)]
         )
@@ -204,7 +208,7 @@ class ShareGroupTalk(GroupTalk):
 
     def state_summary(self, group: str, topic: str, *partitions: int, version: int = 1) -> None:
         """ReadShareGroupStateSummary."""
-        data = [k87.PartitionData(partition=each, leader_epoch=0) for each in partitions]
+        data = [k87.PartitionData(partition=partition, leader_epoch=0) for partition in partitions]
         request = k87.ReadShareGroupStateSummaryRequest(
             group_id=group, topics=[k87.ReadStateSummaryData(topic_id=self.topic_id(topic), partitions=data)]
         )
@@ -235,8 +239,8 @@ class ShareGroupTalk(GroupTalk):
         if not decoded.key.group_id.startswith(prefix):
             return
         topic = self._topics.get(decoded.key.topic_id, "an unknown topic")
-        place = f"state of {decoded.key.group_id} in {topic}-{decoded.key.partition}"
-        told = ["tombstone"]
+        topic_partition = f"state of {decoded.key.group_id} in {topic}-{decoded.key.partition}"
+        heartbeat = ["tombstone"]
         if decoded.value is not None:
-            told = [type(decoded.value).__name__, self.tree(decoded.value, 0)]
-        self.transcript.setdefault(place, []).append(told)
+            heartbeat = [type(decoded.value).__name__, self.tree(decoded.value, 0)]
+        self.transcript.setdefault(topic_partition, []).append(heartbeat)

@@ -99,7 +99,7 @@ def one_streamer(talk: StreamsGroupTalk, name: str) -> None:
     talk.describe(name)
     talk.describe_consumers(name)
     listed = talk.patiently(lambda: talk.talk.quietly(ListGroupsRequest(types_filter=["streams"]), ListGroupsResponse))
-    talk.note("listed", [talk.tree(each, 5) for each in listed.groups if each.group_id == name])
+    talk.note("listed", [talk.tree(group, 5) for group in listed.groups if group.group_id == name])
     delete(talk, name)
     talk.streams(name, "m-1", epoch=-1)
     talk.streams(name, "m-1", epoch=-1)
@@ -111,17 +111,17 @@ def one_streamer(talk: StreamsGroupTalk, name: str) -> None:
 
 @conversation
 def offsets_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
-    place = {(name, 0): 9}
+    topic_partition = {(name, 0): 9}
     talk.streams_join(name, "m-1", plain(name))
     talk.streams(name, "m-1", active={"0": ALL})
     epoch = talk.epoch(name, "m-1")
     for version in (8, 9, 10):
-        talk.commit(name, place, member="m-1", generation=epoch, version=version)
+        talk.commit(name, topic_partition, member="m-1", generation=epoch, version=version)
         talk.fetch(name, [(name, 0)], member="m-1", epoch=epoch, version=version)
-    talk.commit(name, place, member="m-1", generation=epoch - 1)
-    talk.commit(name, place, member="m-1", generation=epoch + 1)
-    talk.commit(name, place, member="m-2", generation=epoch)
-    talk.commit(name, place)
+    talk.commit(name, topic_partition, member="m-1", generation=epoch - 1)
+    talk.commit(name, topic_partition, member="m-1", generation=epoch + 1)
+    talk.commit(name, topic_partition, member="m-2", generation=epoch)
+    talk.commit(name, topic_partition)
     talk.commit(name, {(f"{name}-none", 0): 9}, member="m-1", generation=epoch)
     talk.fetch(name, [(name, 0)], member="m-1", epoch=epoch - 1)
     talk.fetch(name, [(name, 0)], member="m-1", epoch=epoch + 1)
@@ -132,24 +132,24 @@ def offsets_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
     # A second member: the first commits in its old epoch what it still has, and what it has given up.
     talk.streams_join(name, "m-2", plain(name))
     kept = tasks_of(talk.streams(name, "m-1", active={"0": ALL}).active_tasks)["0"]
-    given = [each for each in ALL if each not in kept]
+    remaining = [entry for entry in ALL if entry not in kept]
     before = talk.epoch(name, "m-1")
-    talk.commit(name, {(name, given[0]): 4}, member="m-1", generation=before)
+    talk.commit(name, {(name, remaining[0]): 4}, member="m-1", generation=before)
     talk.streams(name, "m-1", active={"0": kept})
     talk.commit(name, {(name, kept[0]): 5}, member="m-1", generation=before)
-    talk.commit(name, {(name, given[0]): 5}, member="m-1", generation=before)
-    talk.commit(name, {(name, given[0]): 6}, member="m-1", generation=talk.epoch(name, "m-1"))
+    talk.commit(name, {(name, remaining[0]): 5}, member="m-1", generation=before)
+    talk.commit(name, {(name, remaining[0]): 6}, member="m-1", generation=talk.epoch(name, "m-1"))
     talk.streams(name, "m-2", active={})
-    talk.commit(name, {(name, given[0]): 7}, member="m-2", generation=talk.epoch(name, "m-2"))
-    talk.fetch(name, [(name, each) for each in ALL])
+    talk.commit(name, {(name, remaining[0]): 7}, member="m-2", generation=talk.epoch(name, "m-2"))
+    talk.fetch(name, [(name, entry) for entry in ALL])
     for member in ("m-1", "m-2"):
         talk.streams(name, member, epoch=-1)
     talk.commit(name, {(name, 2): 8})
     talk.commit(name, {(name, 2): 8}, member="m-1", generation=epoch)
     delete_offsets(talk, name, (name, 0))
-    talk.fetch(name, [(name, each) for each in ALL])
+    talk.fetch(name, [(name, entry) for entry in ALL])
     delete(talk, name)
-    talk.fetch(name, [(name, each) for each in ALL])
+    talk.fetch(name, [(name, entry) for entry in ALL])
 
 
 @conversation
@@ -158,7 +158,7 @@ def transactions_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
     talk.streams(name, "m-1", active={"0": ALL})
     talk.streams_join(name, "m-2", plain(name))
     kept = tasks_of(talk.streams(name, "m-1", active={"0": ALL}).active_tasks)["0"]
-    given = [each for each in ALL if each not in kept]
+    remaining = [entry for entry in ALL if entry not in kept]
     before = talk.epoch(name, "m-1")
     talk.streams(name, "m-1", active={"0": kept})
     now = talk.epoch(name, "m-1")
@@ -170,13 +170,13 @@ def transactions_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
     for member, epoch, partition in (
         ("m-1", now, kept[0]),
         ("m-1", before, kept[1]),
-        ("m-1", before, given[0]),
-        ("m-1", now, given[0]),
+        ("m-1", before, remaining[0]),
+        ("m-1", now, remaining[0]),
         ("m-1", now + 1, kept[0]),
         ("nobody", now, kept[0]),
-        ("", -1, given[1]),
+        ("", -1, remaining[1]),
     ):
-        place = k28.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=epoch + 10)
+        topic_partition = k28.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=epoch + 10)
         request = k28.TxnOffsetCommitRequest(
             transactional_id=name,
             group_id=name,
@@ -184,17 +184,17 @@ def transactions_of_streamers(talk: StreamsGroupTalk, name: str) -> None:
             producer_epoch=begun.producer_epoch,
             generation_id=epoch,
             member_id=member,
-            topics=[k28.TxnOffsetCommitRequestTopic(name=name, partitions=[place])],
+            topics=[k28.TxnOffsetCommitRequestTopic(name=name, partitions=[topic_partition])],
         )
         talk.ask(request, k28.TxnOffsetCommitResponse, 5)
-    talk.fetch(name, [(name, each) for each in ALL])
+    talk.fetch(name, [(name, entry) for entry in ALL])
     end = k26.EndTxnRequest(
         transactional_id=name, producer_id=begun.producer_id, producer_epoch=begun.producer_epoch, committed=True
     )
     ended = talk.patiently(lambda: talk.talk.quietly(end, k26.EndTxnResponse))
     talk.note("ended", ended.error_code)
     talk.talk.wait_until(lambda: talk.offset(name, (name, kept[0])) >= 0, "the transaction does not end")
-    talk.fetch(name, [(name, each) for each in ALL])
+    talk.fetch(name, [(name, entry) for entry in ALL])
 
 
 @conversation
@@ -206,21 +206,21 @@ def two_streamers(talk: StreamsGroupTalk, name: str) -> None:
     # The old owner is told to give up half, the new one waits for it.
     talk.streams(name, "m-2", active={})
     kept = tasks_of(talk.streams(name, "m-1", active={"0": ALL}).active_tasks)["0"]
-    given = [each for each in ALL if each not in kept]
+    remaining = [entry for entry in ALL if entry not in kept]
     talk.streams(name, "m-1")
-    talk.streams(name, "m-1", active={"0": [*kept, given[0]]})
+    talk.streams(name, "m-1", active={"0": [*kept, remaining[0]]})
     talk.streams(name, "m-2")
     talk.describe_streams(name)
     talk.streams(name, "m-1", active={"0": kept})
     talk.streams(name, "m-2")
-    talk.streams(name, "m-2", active={"0": given})
+    talk.streams(name, "m-2", active={"0": remaining})
     talk.streams(name, "m-1", active={"0": kept})
     talk.describe_streams(name)
     # A third one, of the second's process; then the second goes while it still has to give something up.
     talk.streams_join(name, "m-3", plain(name), process="process of m-2")
     talk.describe_streams(name)
     talk.streams(name, "m-1", active={"0": kept})
-    talk.streams(name, "m-2", active={"0": given})
+    talk.streams(name, "m-2", active={"0": remaining})
     talk.streams(name, "m-3", active={})
     talk.describe_streams(name)
     talk.streams_join(name, "m-4", plain(name))
@@ -266,10 +266,10 @@ def counting_streamers(talk: StreamsGroupTalk, name: str) -> None:
     kept = talk.streams(name, "m-1", active={"0": ALL, "1": ALL}, endpoint_epoch=2)
     talk.describe_streams(name)
     talk.streams(name, "m-1", active=tasks_of(kept.active_tasks), standby=tasks_of(kept.standby_tasks))
-    given = talk.streams(name, "m-2", active={})
-    talk.streams(name, "m-2", active=tasks_of(given.active_tasks), standby=tasks_of(given.standby_tasks))
-    told = talk.streams(name, "m-1")
-    talk.streams(name, "m-1", active=tasks_of(kept.active_tasks), standby=tasks_of(told.standby_tasks))
+    remaining = talk.streams(name, "m-2", active={})
+    talk.streams(name, "m-2", active=tasks_of(remaining.active_tasks), standby=tasks_of(remaining.standby_tasks))
+    heartbeat = talk.streams(name, "m-1")
+    talk.streams(name, "m-1", active=tasks_of(kept.active_tasks), standby=tasks_of(heartbeat.standby_tasks))
     talk.streams(name, "m-2")
     talk.streams(name, "m-1", endpoint_epoch=9)
     talk.describe_streams(name)
@@ -277,10 +277,10 @@ def counting_streamers(talk: StreamsGroupTalk, name: str) -> None:
     configure(talk, name, "streams.num.standby.replicas", "0")
     talk.streams(name, "m-1")
     talk.streams(name, "m-2")
-    talk.streams(name, "m-2", active=tasks_of(given.active_tasks))
+    talk.streams(name, "m-2", active=tasks_of(remaining.active_tasks))
     talk.describe_streams(name)
     talk.streams(name, "m-1", epoch=-1)
-    last = talk.streams(name, "m-2", active=tasks_of(given.active_tasks))
+    last = talk.streams(name, "m-2", active=tasks_of(remaining.active_tasks))
     talk.streams(name, "m-2", active=tasks_of(last.active_tasks))
     talk.describe_streams(name)
 
@@ -582,7 +582,7 @@ def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
             answer = talk.streams(name, member, random.choice([-2, -1, 1]), active=has[member][0])
         elif step < 0.25:  # something of what it has is not told
             active, standby = has[member]
-            some = {each: partitions[1:] for each, partitions in active.items()}
+            some = {name: partitions[1:] for name, partitions in active.items()}
             answer = talk.streams(name, member, active=some, standby=standby)
         elif step < 0.4:
             answer = talk.streams(name, member)

@@ -57,9 +57,9 @@ def _ids(tasks: Mapping[str, Sequence[int]] | None) -> list[k88.TaskIds] | None:
     return [k88.TaskIds(subtopology_id=name, partitions=list(partitions)) for name, partitions in tasks.items()]
 
 
-def tasks_of(given: list[k88.TaskIds] | None) -> Tasks:
+def tasks_of(task_ids: list[k88.TaskIds] | None) -> Tasks:
     """The tasks of an answer."""
-    return {each.subtopology_id: each.partitions for each in given or ()}
+    return {tasks.subtopology_id: tasks.partitions for tasks in task_ids or ()}
 
 
 class StreamsGroupTalk(GroupTalk):
@@ -134,24 +134,24 @@ class StreamsGroupTalk(GroupTalk):
 
     def until_ready(self, group: str, member: str, **options: Any) -> k88.StreamsGroupHeartbeatResponse:
         """Send heartbeats until no internal topic is missing; record only the last response."""
-        found: list[k88.StreamsGroupHeartbeatResponse] = []
+        result: list[k88.StreamsGroupHeartbeatResponse] = []
 
         def ready() -> bool:
-            found[:] = [self.streams(group, member, quiet=True, **options)]
-            return not found[0].status
+            result[:] = [self.streams(group, member, quiet=True, **options)]
+            return not result[0].status
 
         self.talk.wait_until(ready, f"{group} is not ready")
-        self.note(f"{member} is ready", self.tree(found[0], 0))
-        return found[0]
+        self.note(f"{member} is ready", self.tree(result[0], 0))
+        return result[0]
 
     def until_topics(self, **counts: int) -> None:
         """Wait until topics exist that the broker creates."""
 
         def there() -> bool:
             topics = self.talk.quietly(MetadataRequest(topics=None), MetadataResponse).topics
-            known = {each.name: each.partitions for each in topics}
+            known = {topic.name: topic.partitions for topic in topics}
             return all(
-                len(known.get(name, ())) == count and all(each.leader_id >= 0 for each in known[name])
+                len(known.get(name, ())) == count and all(entry.leader_id >= 0 for entry in known[name])
                 for name, count in counts.items()
             )
 
@@ -161,9 +161,9 @@ class StreamsGroupTalk(GroupTalk):
 
     def widen(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""
-        wanted = k37.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
+        expected = k37.CreatePartitionsTopic(name=name, count=partitions, assignments=None)
         self.talk.quietly(
-            k37.CreatePartitionsRequest(topics=[wanted], timeout_ms=LONG_MS), k37.CreatePartitionsResponse
+            k37.CreatePartitionsRequest(topics=[expected], timeout_ms=LONG_MS), k37.CreatePartitionsResponse
         )
         self.until_topics(**{name: partitions})
 
@@ -174,8 +174,8 @@ class StreamsGroupTalk(GroupTalk):
     def described(self, group: str) -> tuple[str, int]:
         """The state of a group, of any kind, and how many members it has."""
         request = k89.StreamsGroupDescribeRequest(group_ids=[group])
-        found = self.patiently(lambda: self.talk.quietly(request, k89.StreamsGroupDescribeResponse)).groups[0]
-        return super().described(group) if found.error_code else (found.group_state, len(found.members))
+        result = self.patiently(lambda: self.talk.quietly(request, k89.StreamsGroupDescribeResponse)).groups[0]
+        return super().described(group) if result.error_code else (result.group_state, len(result.members))
 
     def _note_record(self, prefix: str, key: bytes | None, value: bytes | None) -> None:
         from ottla.groups.records import decode_record

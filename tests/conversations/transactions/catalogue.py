@@ -295,13 +295,13 @@ def fetch_all(
     request = k09.OffsetFetchRequest(require_stable=stable)
     if version < 8:
         request.group_id = group
-        asked = None if indexes is None else [k09.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)]
-        request.topics = asked
+        requested = None if indexes is None else [k09.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)]
+        request.topics = requested
     else:
-        wanted = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
+        expected = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
         if indexes is not None:
-            wanted.topics = [k09.OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
-        request.groups = [wanted]
+            expected.topics = [k09.OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)]
+        request.groups = [expected]
     talk.ask(request, k09.OffsetFetchResponse, version)
 
 
@@ -334,10 +334,10 @@ def a_topic_made_anew(talk: TransactionTalk, topic: str) -> None:
 
 
 def fetch(talk: TransactionTalk, group: str, topic: str, *, stable: bool) -> None:
-    wanted = k09.OffsetFetchRequestGroup(
+    expected = k09.OffsetFetchRequestGroup(
         group_id=group, topics=[k09.OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
     )
-    talk.ask(k09.OffsetFetchRequest(groups=[wanted], require_stable=stable), k09.OffsetFetchResponse, 9)
+    talk.ask(k09.OffsetFetchRequest(groups=[expected], require_stable=stable), k09.OffsetFetchResponse, 9)
 
 
 @conversation

@@ -97,14 +97,14 @@ class TransactionTalk(Conversation):
         answer = self.ask(request, InitProducerIdResponse, version)
         return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
 
-    def add(self, producer: Producer, *places: tuple[str, int], version: int = 3) -> None:
+    def add(self, producer: Producer, *topic_partitions: tuple[str, int], version: int = 3) -> None:
         """AddPartitionsToTxn, as clients send it."""
         self.ask(
             k24.AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=producer.transactional_id or "",
                 v3_and_below_producer_id=producer.id,
                 v3_and_below_producer_epoch=producer.epoch,
-                v3_and_below_topics=_topics(places),
+                v3_and_below_topics=_topics(topic_partitions),
             ),
             k24.AddPartitionsToTxnResponse,
             version,
@@ -122,9 +122,9 @@ class TransactionTalk(Conversation):
                         producer_id=producer.id,
                         producer_epoch=producer.epoch,
                         verify_only=verify_only,
-                        topics=_topics(places),
+                        topics=_topics(transaction),
                     )
-                    for producer, verify_only, places in transactions
+                    for producer, verify_only, transaction in transactions
                 ]
             ),
             k24.AddPartitionsToTxnResponse,
@@ -145,7 +145,7 @@ class TransactionTalk(Conversation):
         self,
         producer: Producer,
         group: str,
-        place: tuple[str, int],
+        topic_partition: tuple[str, int],
         offset: int,
         *,
         version: int = 5,
@@ -159,8 +159,10 @@ class TransactionTalk(Conversation):
             producer_epoch=producer.epoch,
             topics=[
                 k28.TxnOffsetCommitRequestTopic(
-                    name=place[0],
-                    partitions=[k28.TxnOffsetCommitRequestPartition(partition_index=place[1], committed_offset=offset)],
+                    name=topic_partition[0],
+                    partitions=[
+                        k28.TxnOffsetCommitRequestPartition(partition_index=topic_partition[1], committed_offset=offset)
+                    ],
                 )
             ],
         )
@@ -171,7 +173,7 @@ class TransactionTalk(Conversation):
     def produce(
         self,
         producer: Producer,
-        place: tuple[str, int],
+        topic_partition: tuple[str, int],
         sequence: int,
         *,
         version: int = 12,
@@ -194,8 +196,8 @@ class TransactionTalk(Conversation):
             timeout_ms=LONG_MS,
             topic_data=[
                 TopicProduceData(
-                    name=place[0],
-                    partition_data=[PartitionProduceData(index=place[1], records=bytes(builder.build()))],
+                    name=topic_partition[0],
+                    partition_data=[PartitionProduceData(index=topic_partition[1], records=bytes(builder.build()))],
                 )
             ],
         )
@@ -219,7 +221,7 @@ class TransactionTalk(Conversation):
     def write_markers(
         self,
         producer: Producer,
-        places: list[tuple[str, int]],
+        topic_partitions: list[tuple[str, int]],
         *,
         committed: bool = False,
         coordinator_epoch: int = 0,
@@ -234,7 +236,7 @@ class TransactionTalk(Conversation):
             coordinator_epoch=coordinator_epoch,
             topics=[
                 k27.WritableTxnMarkerTopic(name=topic.name, partition_indexes=topic.partitions)
-                for topic in _topics(places)
+                for topic in _topics(topic_partitions)
             ],
         )
         if version >= 2:
@@ -290,8 +292,8 @@ class TransactionTalk(Conversation):
         return value
 
 
-def _topics(places: Any) -> list[k24.AddPartitionsToTxnTopic]:
+def _topics(topic_partitions: Any) -> list[k24.AddPartitionsToTxnTopic]:
     topics: dict[str, list[int]] = {}
-    for topic, index in places:
+    for topic, index in topic_partitions:
         topics.setdefault(topic, []).append(index)
     return [k24.AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in topics.items()]

@@ -46,7 +46,7 @@ def test_unknown_group_fails(world: World) -> None:
     assert code(world.heartbeat("m", 1)) == ErrorCode.UNKNOWN_MEMBER_ID
     left = world.leave(("m", None), ("", "i"))
     assert code(left) == ErrorCode.NONE
-    assert [each.error_code for each in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
+    assert [member.error_code for member in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
 
 
 def test_sync_with_empty_group_fails(world: World, member: Member) -> None:
@@ -144,7 +144,7 @@ def test_join_of_a_leaving_member_fails(world: World) -> None:
     assert waits(waiting)
     world.leave((first.id, None))
     assert code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
-    joins = [world.join(each) for each in (second.id,)]
+    joins = [world.join(entry) for entry in (second.id,)]
     generation = answered(joins[0]).generation_id
     assert generation == 2
 

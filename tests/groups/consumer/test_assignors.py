@@ -20,7 +20,7 @@ T, U, V = (Uuid(bytes([number]) * 16) for number in (1, 2, 3))
 
 def group(members: Mapping[str, MemberSpec], counts: Mapping[Uuid, int]) -> GroupSpec:
     topics = [set(member.topics) for member in members.values()]
-    same = all(each == topics[0] for each in topics)
+    same = all(topic == topics[0] for topic in topics)
     return GroupSpec(members, counts, SubscriptionType.HOMOGENEOUS if same else SubscriptionType.HETEROGENEOUS)
 
 
@@ -49,27 +49,27 @@ subscriptions = st.lists(st.sampled_from([T, U, V]), unique=True).map(lambda top
 
 
 def owners(assignment: Mapping[str, Partitions]) -> dict[tuple[Uuid, int], list[str]]:
-    found: dict[tuple[Uuid, int], list[str]] = {}
+    owners: dict[tuple[Uuid, int], list[str]] = {}
     for member, partitions in assignment.items():
         for topic, indexes in partitions.items():
             for index in indexes:
-                found.setdefault((topic, index), []).append(member)
-    return found
+                owners.setdefault((topic, index), []).append(member)
+    return owners
 
 
 @given(groups(), st.sampled_from(sorted(ASSIGNORS)))
 def test_every_subscribed_partition_goes_to_one_subscriber(spec: GroupSpec, name: str) -> None:
     assignment = ASSIGNORS[name](spec)
-    found = owners(assignment)
-    wanted = {
+    result = owners(assignment)
+    expected = {
         (topic, index)
         for member in spec.members.values()
         for topic in member.topics
         for index in range(spec.partition_counts[topic])
     }
-    assert set(found) == wanted
-    assert all(len(members) == 1 for members in found.values())
-    assert all(topic in spec.members[members[0]].topics for (topic, _), members in found.items())
+    assert set(result) == expected
+    assert all(len(members) == 1 for members in result.values())
+    assert all(topic in spec.members[members[0]].topics for (topic, _), members in result.items())
 
 
 @given(groups(), st.sampled_from(sorted(ASSIGNORS)))

@@ -154,7 +154,7 @@ def test_unloaded_and_loading_partitions_fail(world: World) -> None:
 def test_describe_of_other_or_unknown_group_fails(world: World) -> None:
     world.commit({("t", 0): 1})
     shown = answered(world.coordinator.describe_consumer_groups([GROUP, "nobody", ""]))
-    assert [(ErrorCode(each.error_code), each.error_message) for each in shown] == [
+    assert [(ErrorCode(entry.error_code), entry.error_message) for entry in shown] == [
         (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a consumer group."),
         (ErrorCode.GROUP_ID_NOT_FOUND, "Group nobody not found."),
         (ErrorCode.INVALID_GROUP_ID, None),

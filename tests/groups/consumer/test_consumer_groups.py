@@ -57,8 +57,8 @@ def test_second_member_gets_partitions_after_their_revocation(world: World) -> N
     assert b.join().member_epoch == 3
     assert b.owned == {}
     # The first is told to give back two, and stays in its epoch until it says that it did.
-    told = a.keep_alive()
-    assert (told.member_epoch, a.owned) == (2, {"t": {0, 1}})
+    response = a.keep_alive()
+    assert (response.member_epoch, a.owned) == (2, {"t": {0, 1}})
     assert described(world) == ("Reconciling", 3, 3)
     assert b.beat().assignment is None
     assert a.keep_alive().member_epoch == 2  # nothing was said of what is owned, so nothing counts as given back
@@ -188,7 +188,9 @@ def test_deleted_topic_is_unassigned(world: World) -> None:
     gone = world.topics.topics["u"].id
     world.delete_topic("u")
     response = world.consumer_heartbeat("a", a.epoch)
-    assert [each.topic_id for each in response.assignment.topic_partitions] == [world.topics.topics["t"].id]
+    assert [topic_partition.topic_id for topic_partition in response.assignment.topic_partitions] == [
+        world.topics.topics["t"].id
+    ]
     assert gone not in response.assignment.topic_partitions
 
 
@@ -521,8 +523,14 @@ def test_group_is_described_with_current_and_target_assignment(world: World) -> 
     member = shown.members[0]
     assert (member.member_id, member.client_id, member.client_host) == ("a", "app", "/127.0.0.1")
     assert (member.rack_id, member.instance_id, member.member_type) == ("r", "i", 1)
-    assert [(each.topic_name, each.partitions) for each in member.assignment.topic_partitions] == [("t", [0, 1, 2, 3])]
-    assert [(each.topic_name, each.partitions) for each in member.target_assignment.topic_partitions] == [("t", [0, 1])]
+    assert [
+        (topic_partition.topic_name, topic_partition.partitions)
+        for topic_partition in member.assignment.topic_partitions
+    ] == [("t", [0, 1, 2, 3])]
+    assert [
+        (topic_partition.topic_name, topic_partition.partitions)
+        for topic_partition in member.target_assignment.topic_partitions
+    ] == [("t", [0, 1])]
     (classic,) = answered(world.coordinator.describe_groups(RequestContext(6), [GROUP]))
     assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert classic.error_message == "Group g is not a classic group."

@@ -26,7 +26,10 @@ def assignment(owned: Owned, **more: Any) -> bytes:
 
 
 def read(data: bytes) -> Owned:
-    return {each.topic: set(each.partitions) for each in read_assignment(data).assigned_partitions}
+    return {
+        assigned_partition.topic: set(assigned_partition.partitions)
+        for assigned_partition in read_assignment(data).assigned_partitions
+    }
 
 
 class Classic:
@@ -67,7 +70,7 @@ class Classic:
         return code(self.world.heartbeat(self.id, self.generation, instance=self.instance))
 
     def _protocols(self) -> list[tuple[str, bytes]]:
-        owned = [TopicPartition(topic=name, partitions=sorted(each)) for name, each in self.owned.items()]
+        owned = [TopicPartition(topic=name, partitions=sorted(value)) for name, value in self.owned.items()]
         return [("range", subscription(*self.topics, owned_partitions=owned, generation_id=self.generation))]
 
 
@@ -79,12 +82,12 @@ def classic_group(world: World, count: int = 1) -> list[Classic]:
     for member, join in zip(members, joins, strict=True):
         member.joined(join)
     share = 4 // count
-    given = {
+    assignments = {
         member.id: assignment({"t": set(range(index * share, (index + 1) * share))})
         for index, member in enumerate(members)
     }
     syncs = [member.sync() for member in members[1:]]
-    members[0].sync(given)
+    members[0].sync(assignments)
     for member, sync in zip(members[1:], syncs, strict=True):
         member.owned = read(answered(sync).assignment)
     return members
@@ -351,7 +354,7 @@ def test_classic_member_does_not_rejoin_for_unreleased_partitions(world: World) 
 def test_classic_member_leaves(world: World, mixed: tuple[Consumer, Classic]) -> None:
     new, old = mixed
     left = world.leave((old.id, None), ("nobody", None), ("", "i"))
-    assert [each.error_code for each in left.members] == [0, *[ErrorCode.UNKNOWN_MEMBER_ID] * 2]
+    assert [member.error_code for member in left.members] == [0, *[ErrorCode.UNKNOWN_MEMBER_ID] * 2]
     new.beat()
     assert new.owned == {"t": {0, 1, 2, 3}}
 

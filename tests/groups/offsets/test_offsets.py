@@ -75,9 +75,9 @@ def delete(world: World, *partitions: tuple[str, int], group: str = GROUP) -> An
 
 def test_client_without_membership_commits_and_fetches(world: World) -> None:
     assert world.commit_code({T0: 5, T1: 6}, metadata="m") == ErrorCode.NONE
-    found = world.fetch(T0, ("t", 7), ("other", 0))
-    partitions = [partition for topic in found.topics for partition in topic.partitions]
-    assert [(each.committed_offset, each.metadata, each.error_code) for each in partitions] == [
+    offsets = world.fetch(T0, ("t", 7), ("other", 0))
+    partitions = [partition for topic in offsets.topics for partition in topic.partitions]
+    assert [(partition.committed_offset, partition.metadata, partition.error_code) for partition in partitions] == [
         (5, "m", 0),
         (-1, "", 0),
         (-1, "", 0),
@@ -178,7 +178,7 @@ def test_commit_that_cannot_be_made_durable_fails(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "error_code"),
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
@@ -186,11 +186,13 @@ def test_commit_that_cannot_be_made_durable_fails(world: World) -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_commit_that_cannot_be_appended_changes_nothing(world: World, trouble: ErrorCode, told: ErrorCode) -> None:
+def test_commit_that_cannot_be_appended_changes_nothing(
+    world: World, trouble: ErrorCode, error_code: ErrorCode
+) -> None:
     world.commit({T0: 1})
     world.log.broken = trouble
-    assert world.commit_code({T0: 2}) == told
-    assert world.commit_code({T0: 2}, group="new") == told
+    assert world.commit_code({T0: 2}) == error_code
+    assert world.commit_code({T0: 2}, group="new") == error_code
     assert world.group("new") is None
     world.log.broken = None
     assert world.offsets(T0) == [1]

@@ -29,7 +29,7 @@ def test_assignment_equals_kafkas(case: dict[str, Any]) -> None:
     }
     assignable = {Uuid.parse(topic): partitions for topic, (_, partitions) in case["topics"].items()}
     kind = SubscriptionType.HOMOGENEOUS if case["homogeneous"] else SubscriptionType.HETEROGENEOUS
-    found = {
+    result = {
         member_id: {str(topic): list(partitions) for topic, partitions in target.items()}
         for member_id, target in assign(members, assignable, kind).items()
     }
@@ -37,7 +37,7 @@ def test_assignment_equals_kafkas(case: dict[str, Any]) -> None:
         member_id: {topic: partitions for topic, partitions in target.items() if partitions}
         for member_id, target in case["assigned"].items()
     }
-    assert found == expected
+    assert result == expected
 
 
 def test_no_subscriptions_give_no_assignment() -> None:

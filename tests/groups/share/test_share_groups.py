@@ -61,7 +61,9 @@ def done(answer: Any) -> Any:
 def assigned(answer: ShareGroupHeartbeatResponse) -> dict[Uuid, list[int]] | None:
     if answer.assignment is None:
         return None
-    return {each.topic_id: each.partitions for each in answer.assignment.topic_partitions}
+    return {
+        topic_partition.topic_id: topic_partition.partitions for topic_partition in answer.assignment.topic_partitions
+    }
 
 
 def join(world: World, member: str, topics: list[str] | None = None) -> int:
@@ -116,8 +118,8 @@ def test_members_share_partitions(world: World) -> None:
         join(world, member, ["single"])
     world.advance(1_000)
     for member in ("a", "b", "c"):
-        found = assigned(beat(world, member, 0, ["single"]))
-        assert found == {topic_id(world, "single"): [0]}
+        result = assigned(beat(world, member, 0, ["single"]))
+        assert result == {topic_id(world, "single"): [0]}
 
 
 def test_new_partitions_are_initialized_and_assigned(world: World) -> None:
@@ -285,7 +287,7 @@ def test_interrupted_initialization_is_retried_after_its_interval(world: World) 
 def test_share_groups_are_listed_and_described(world: World) -> None:
     join(world, "m")
     listed: ListGroupsResponse = done(world.coordinator.list_groups([], ["Share"]))
-    assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in listed.groups] == [
+    assert [(group.group_id, group.protocol_type, group.group_state, group.group_type) for group in listed.groups] == [
         (GROUP, "share", "Stable", "share")
     ]
     (described,) = done(world.coordinator.describe_share_groups([GROUP]))
@@ -338,7 +340,9 @@ def alter(world: World, offsets: dict[tuple[str, int], int]) -> Any:
         )
     request = AlterShareGroupOffsetsRequest(
         group_id=GROUP,
-        topics=[AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=each) for name, each in topics.items()],
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=topic) for name, topic in topics.items()
+        ],
     )
     return done(world.coordinator.alter_share_group_offsets(request))
 
@@ -347,9 +351,9 @@ def test_start_offsets_of_empty_and_new_groups_are_altered(world: World) -> None
     answer = alter(world, {("t", 1): 25, ("t", 9): 1, ("no", 0): 1})
     assert answer.error_code == 0
     codes = {
-        (topic.topic_name, each.partition_index): each.error_code
+        (topic.topic_name, partition.partition_index): partition.error_code
         for topic in answer.responses
-        for each in topic.partitions
+        for partition in topic.partitions
     }
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == {("t", 1): 0, ("t", 9): unknown, ("no", 0): unknown}
@@ -381,7 +385,7 @@ def test_offsets_of_an_empty_group_are_deleted(world: World) -> None:
     beat(world, "m", -1)
     answer = delete_offsets(world, "t", "unread", "no")
     assert answer.error_code == 0
-    assert {each.topic_name: each.error_code for each in answer.responses} == {
+    assert {response.topic_name: response.error_code for response in answer.responses} == {
         "t": 0,
         "unread": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -419,4 +423,4 @@ def test_records_equal_kafkas(world: World) -> None:
     numbers = [record.key.__schema__.api_key for record in world.records]
     assert numbers == [10, 11, 13, 12, 14, 15, 15, 11, 13, 12, 14]
     states = [record.value for record in world.records if isinstance(record.key, ShareGroupStatePartitionMetadataKey)]
-    assert [len(each.initializing_topics) for each in states] == [1, 0]  # type: ignore[union-attr]
+    assert [len(state.initializing_topics) for state in states] == [1, 0]  # type: ignore[union-attr]

@@ -53,7 +53,7 @@ class Simulation:
         group, member, topic = random.choice(GROUPS), random.choice(MEMBERS), random.choice(TOPICS)
         match random.randint(0, 11):
             case 0 | 1 | 2:
-                self.beat(group, member, 0, [each for each in TOPICS if random.random() < 0.6] or ["t"])
+                self.beat(group, member, 0, [topic for topic in TOPICS if random.random() < 0.6] or ["t"])
             case 3 | 4 | 5:
                 self.beat(group, member, self.epochs.get((group, member), 1), None)
             case 6:
@@ -88,8 +88,8 @@ class Simulation:
                 coordinator.delete_groups([group])
             case 1:
                 partition = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=7)
-                wanted = AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[partition])
-                coordinator.alter_share_group_offsets(AlterShareGroupOffsetsRequest(group_id=group, topics=[wanted]))
+                expected = AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[partition])
+                coordinator.alter_share_group_offsets(AlterShareGroupOffsetsRequest(group_id=group, topics=[expected]))
             case 2:
                 coordinator.delete_share_group_offsets(
                     DeleteShareGroupOffsetsRequest(
@@ -116,14 +116,14 @@ class Simulation:
 
     def check_assignment(self, group_id: str, member_id: str, answer: ShareGroupHeartbeatResponse) -> None:
         group = self.world.group(group_id)
-        wanted = group.members[member_id].subscribed_topic_names
-        for each in answer.assignment.topic_partitions if answer.assignment is not None else ():
-            topic = self.world.topics.by_id(each.topic_id)
+        expected = group.members[member_id].subscribed_topic_names
+        for topic_partition in answer.assignment.topic_partitions if answer.assignment is not None else ():
+            topic = self.world.topics.by_id(topic_partition.topic_id)
             if topic is None:
                 assert group.assignment_epoch < group.group_epoch, "only until the next assignment is due"
                 continue
-            assert topic.name in wanted
-            assert max(each.partitions) < topic.partition_count
+            assert topic.name in expected
+            assert max(topic_partition.partitions) < topic.partition_count
 
     def calm_down(self) -> None:
         """Nothing fails any more, nobody leaves: all that is wanted is assigned."""
@@ -143,15 +143,15 @@ class Simulation:
                 topic = world.topics.by_name(name)
                 if topic is None:
                     continue
-                read = {each for target in group.targets.values() for each in target.get(topic.id, ())}
+                read = {entry for target in group.targets.values() for entry in target.get(topic.id, ())}
                 assert read == set(range(topic.partition_count)), f"{group.group_id} {name}"
             for member in group.members.values():
-                wanted = {
+                expected = {
                     topic_id: partitions
                     for topic_id, partitions in group.targets[member.member_id].items()
-                    if (found := world.topics.by_id(topic_id)) and found.name in member.subscribed_topic_names
+                    if (result := world.topics.by_id(topic_id)) and result.name in member.subscribed_topic_names
                 }
-                assert member.assigned == wanted
+                assert member.assigned == expected
 
     def groups(self) -> dict[str, ShareGroup]:
         shard = self.world.coordinator.shard(0)
@@ -161,10 +161,10 @@ class Simulation:
 
 def known(groups: Any) -> dict[str, Any]:
     """Return the hard state of share groups without replay times."""
-    found = {}
+    result = {}
     for group_id, group in groups.items():
         state = group.state_partitions
-        found[group_id] = (
+        result[group_id] = (
             group.group_epoch,
             group.metadata_hash,
             group.assignment_epoch,
@@ -175,12 +175,12 @@ def known(groups: Any) -> dict[str, Any]:
             None
             if state is None
             else (
-                {key: each.partitions for key, each in state.initializing.items()},
-                {key: each.partitions for key, each in state.initialized.items()},
+                {key: value.partitions for key, value in state.initializing.items()},
+                {key: value.partitions for key, value in state.initialized.items()},
                 dict(state.deleting),
             ),
         )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))

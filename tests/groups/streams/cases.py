@@ -55,20 +55,20 @@ def random_group(random: Random) -> Group:
     members = [
         f"{random.choice('abcxyz')}{random.randrange(10**9)}" for _ in range(random.choice([1, 2, 3, 4, 7, 14, 60]))
     ]
-    held: dict[str, tuple[dict[str, list[int]], dict[str, list[int]]]] = {each: ({}, {}) for each in members}
+    held: dict[str, tuple[dict[str, list[int]], dict[str, list[int]]]] = {member: ({}, {}) for member in members}
     if random.random() < 0.75:
-        for name, each in subtopologies.items():
-            for partition in range(each.task_count + random.randint(0, 2)):
+        for name, value in subtopologies.items():
+            for partition in range(value.task_count + random.randint(0, 2)):
                 owners = random.sample(members, min(len(members), random.randint(0, 3)))
                 for position, owner in enumerate(owners):
                     held[owner][position > 0].setdefault(name, []).append(partition)
     specs = {
-        each: member(
+        key: member(
             random.choice(processes),
             {name: tuple(partitions) for name, partitions in active.items()},
             {name: tuple(partitions) for name, partitions in standby.items()},
         )
-        for each, (active, standby) in held.items()
+        for key, (active, standby) in held.items()
     }
     return Group(specs, subtopologies, random.choice([0, 1, 1, 2, 3]))
 
@@ -90,7 +90,7 @@ def random_topology(random: Random) -> Case:
     topics: dict[str, int] = {}
     subtopologies = []
     for index in range(count):
-        sources = random.sample([f"in-{each}" for each in range(5)], random.randint(0 if repartition else 1, 2))
+        sources = random.sample([f"in-{index}" for index in range(5)], random.randint(0 if repartition else 1, 2))
         for source in sources:
             if random.random() < 0.97:
                 topics.setdefault(source, width if random.random() < 0.7 else random.choice([1, 2, 3, 4, 6]))
@@ -98,7 +98,7 @@ def random_topology(random: Random) -> Case:
         written = random.sample(repartition, random.randint(0, len(repartition)))
         infos = [_info(random, name, random.choice([0, 0, 0, width, 3])) for name in read]
         changelogs = [
-            _info(random, f"app-s{index}-{each}-changelog", 0) for each in range(random.choice([0, 0, 1, 2, 5]))
+            _info(random, f"app-s{index}-{number}-changelog", 0) for number in range(random.choice([0, 0, 1, 2, 5]))
         ]
         if wrong and random.random() < 0.3:
             infos += [_info(random, random.choice(repartition or ["app-r"]), random.choice([0, -1, 2]))]
@@ -106,8 +106,8 @@ def random_topology(random: Random) -> Case:
         if random.random() < 0.6:
             groups.append(
                 rec.CopartitionGroup(
-                    source_topics=[place for place in range(len(sources)) if random.random() < 0.7],
-                    repartition_source_topics=[place for place in range(len(infos)) if random.random() < 0.7],
+                    source_topics=[index for index in range(len(sources)) if random.random() < 0.7],
+                    repartition_source_topics=[index for index in range(len(infos)) if random.random() < 0.7],
                 )
             )
         if wrong and random.random() < 0.1:

@@ -162,8 +162,8 @@ class StreamsClient:
                 held = self.active if self.slow else {}
                 self.assigned = active
                 self.active = {
-                    each: sorted({*active.get(each, ()), *held.get(each, ())})
-                    for each in dict.fromkeys((*active, *held))
+                    name: sorted({*active.get(name, ()), *held.get(name, ())})
+                    for name in dict.fromkeys((*active, *held))
                 }
                 self.standby = standby
             self.endpoint_epoch = response.endpoint_information_epoch

@@ -92,8 +92,8 @@ class Simulation:
                 world.delete_topic(topic)
             case 1 if self.partitions < 6:
                 self.partitions += 1
-                for each in world.topics.names():
-                    world.change_topic(each, self.partitions)
+                for name in world.topics.names():
+                    world.change_topic(name, self.partitions)
             case 2 if topic in world.topics.topics:
                 world.change_topic(topic, world.topics.topics[topic].partition_count + 1)
             case _:
@@ -139,9 +139,9 @@ class Simulation:
                 assert task not in owners, f"{task} is {owners.get(task)}'s and {member.member_id}'s"
                 owners[task] = member.member_id
             for subtopology, tasks in member.assigned.standby.items():
-                for each in tasks:
-                    assert (member.process_id, subtopology, each) not in copies, "a process has a task once"
-                    copies.add((member.process_id, subtopology, each))
+                for entry in tasks:
+                    assert (member.process_id, subtopology, entry) not in copies, "a process has a task once"
+                    copies.add((member.process_id, subtopology, entry))
         assert set(group.owners.active) == set(owners)
 
     def check_processing(self, group: StreamsGroup) -> None:
@@ -149,10 +149,10 @@ class Simulation:
         processing: dict[tuple[str, int], str] = {}
         for client in self.clients.values():
             if client.group == group.group_id and client.id in group.members:
-                for each, tasks in client.active.items():
+                for name, tasks in client.active.items():
                     for task in tasks:
-                        assert (each, task) not in processing, f"{each}-{task}: {processing} and {client.id}"
-                        processing[each, task] = client.id
+                        assert (name, task) not in processing, f"{name}-{task}: {processing} and {client.id}"
+                        processing[name, task] = client.id
 
     def calm_down(self) -> None:
         """Nothing fails any more, every topic is there and fits: all tasks are processed by those who are there."""
@@ -170,15 +170,17 @@ class Simulation:
         for group_id in dict.fromkeys(client.group for client in staying):
             group = self.groups()[group_id]
             assert group.state is StreamsState.STABLE, f"{group_id} is {group.state}"
-            wanted = {
-                (each.subtopology_id, task) for each in RUNS[group_id].subtopologies for task in range(self.partitions)
+            expected = {
+                (subtopology.subtopology_id, task)
+                for subtopology in RUNS[group_id].subtopologies
+                for task in range(self.partitions)
             }
-            assert set(group.owners.active) == wanted
+            assert set(group.owners.active) == expected
             for client in staying:
                 if client.group == group_id:
                     member = group.members[client.id]
-                    assert {each: set(tasks) for each, tasks in member.assigned.active.items()} == {
-                        each: set(tasks) for each, tasks in client.active.items()
+                    assert {name: set(tasks) for name, tasks in member.assigned.active.items()} == {
+                        name: set(tasks) for name, tasks in client.active.items()
                     }
 
     def groups(self) -> dict[str, StreamsGroup]:

@@ -173,8 +173,8 @@ def test_changed_topology_fails(world: World) -> None:
 
 
 def test_description_of_empty_group_id_fails(world: World) -> None:
-    found: Any = world.coordinator.describe_streams_groups([""])
-    assert found[0].error_code == ErrorCode.INVALID_GROUP_ID
+    streams_groups: Any = world.coordinator.describe_streams_groups([""])
+    assert streams_groups[0].error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_duplicate_keys_fail(world: World) -> None:
@@ -182,6 +182,6 @@ def test_duplicate_keys_fail(world: World) -> None:
     assert first(world, client_tags=[tag, tag]).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     first(world)
     world.change_topic("t", 5)
-    twice = [TaskIds(subtopology_id="0", partitions=[each]) for each in (0, 1)]
+    twice = [TaskIds(subtopology_id="0", partitions=[entry]) for entry in (0, 1)]
     answer = send(world, "m", 2, active_tasks=twice, standby_tasks=[], warmup_tasks=[])
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -91,8 +91,8 @@ def test_delayed_assignment_is_computed_without_a_heartbeat(world: World) -> Non
     world.advance(3_000)
     assert world.group().assignment_epoch == world.group().group_epoch == 3
     tasks = [tasks_of(send(world, member, 1).active_tasks) or {} for member in ("a", "b")]
-    assert sorted(task for each in tasks for task in each["0"]) == [0, 1, 2, 3]
-    assert [len(each["0"]) for each in tasks] == [2, 2]
+    assert sorted(task for entry in tasks for task in entry["0"]) == [0, 1, 2, 3]
+    assert [len(task["0"]) for task in tasks] == [2, 2]
 
 
 def test_failed_delayed_assignment_is_done_by_the_next_heartbeat(world: World) -> None:
@@ -147,8 +147,8 @@ def test_task_moves_after_its_revocation(world: World) -> None:
     assert (b.epoch, b.active) == (3, {})
     assert world.group().members["b"].state is StreamsMemberState.UNRELEASED_TASKS
     held = dict(a.active)
-    asked = a.keep_alive()
-    assert (asked.member_epoch, a.active) == (2, {"0": [0, 1]})
+    sender = a.keep_alive()
+    assert (sender.member_epoch, a.active) == (2, {"0": [0, 1]})
     assert world.group().members["a"].state is StreamsMemberState.UNREVOKED_TASKS
     b.beat()
     assert b.active == {}
@@ -286,8 +286,8 @@ def test_missing_source_topics_are_reported_until_created(world: World) -> None:
     assert (tasks_of(joined.active_tasks), statuses(joined)) == ({}, [StatusCode.MISSING_SOURCE_TOPICS])
     assert described(world).group_state == "NotReady"
     world.create_topic("not-there", 2)
-    found = send(world, "m", joined.member_epoch)
-    assert (tasks_of(found.active_tasks), found.status) == ({"0": [0, 1]}, [])
+    result = send(world, "m", joined.member_epoch)
+    assert (tasks_of(result.active_tasks), result.status) == ({"0": [0, 1]}, [])
 
 
 def test_missing_internal_topics_are_returned_for_creation(world: World) -> None:
@@ -295,10 +295,10 @@ def test_missing_internal_topics_are_returned_for_creation(world: World) -> None
     request = joining(topology=repartitioned("t", "g-between-repartition", 3))
     beat: Any = world.coordinator.streams_group_heartbeat(CONTEXT, request)
     assert statuses(beat.response) == [StatusCode.MISSING_INTERNAL_TOPICS]
-    assert [(each.name, each.partition_count) for each in beat.topics_to_create] == [("g-between-repartition", 3)]
+    assert [(topic.name, topic.partition_count) for topic in beat.topics_to_create] == [("g-between-repartition", 3)]
     world.create_topic("g-between-repartition", 3)
-    found = send(world, "m", beat.response.member_epoch)
-    assert tasks_of(found.active_tasks) == {"0": [0, 1, 2, 3], "1": [0, 1, 2]}
+    result = send(world, "m", beat.response.member_epoch)
+    assert tasks_of(result.active_tasks) == {"0": [0, 1, 2, 3], "1": [0, 1, 2]}
 
 
 def test_internal_topic_with_wrong_partition_count_is_reported(world: World) -> None:
@@ -317,8 +317,8 @@ def test_new_partitions_add_tasks(world: World) -> None:
 def test_deleted_source_topic_removes_its_tasks(world: World) -> None:
     (member,) = stable(world, "m")
     world.delete_topic("t")
-    told = member.beat()
-    assert statuses(told) == [StatusCode.MISSING_SOURCE_TOPICS]
+    response = member.beat()
+    assert statuses(response) == [StatusCode.MISSING_SOURCE_TOPICS]
     settle(member)
     assert member.active == {}
 
@@ -333,11 +333,11 @@ def test_stale_topology_is_reported(world: World) -> None:
 
 def test_shutdown_request_is_sent_to_all_members(world: World) -> None:
     a, b = stable(world, "a", "b")
-    asked = a.beat(shutdown_application=True)
-    assert statuses(asked) == [StatusCode.SHUTDOWN_APPLICATION]
-    told = b.beat()
-    assert told.status is not None
-    assert told.status[0].status_detail == (
+    sender = a.beat(shutdown_application=True)
+    assert statuses(sender) == [StatusCode.SHUTDOWN_APPLICATION]
+    response = b.beat()
+    assert response.status is not None
+    assert response.status[0].status_detail == (
         "Streams group member a encountered a fatal error and requested a shutdown for the entire application."
     )
     a.leave()
@@ -359,15 +359,15 @@ def test_endpoints_have_the_partitions_of_their_tasks(world: World) -> None:
     a.join()
     b.join()
     settle(a, b)
-    told = send(world, "b", b.epoch, endpoint_information_epoch=-1)
-    assert told.partitions_by_user_endpoint is not None
+    response = send(world, "b", b.epoch, endpoint_information_epoch=-1)
+    assert response.partitions_by_user_endpoint is not None
     assert {
-        (each.user_endpoint.host, each.user_endpoint.port): [
-            (partition.topic, partition.partitions) for partition in each.active_partitions
+        (endpoint.user_endpoint.host, endpoint.user_endpoint.port): [
+            (partition.topic, partition.partitions) for partition in endpoint.active_partitions
         ]
-        for each in told.partitions_by_user_endpoint
+        for endpoint in response.partitions_by_user_endpoint
     } == {("one", 1): [("t", [0, 1])], ("two", 2): [("t", [2, 3])]}
-    same = send(world, "b", b.epoch, endpoint_information_epoch=told.endpoint_information_epoch)
+    same = send(world, "b", b.epoch, endpoint_information_epoch=response.endpoint_information_epoch)
     assert same.partitions_by_user_endpoint is None
 
 
@@ -379,10 +379,10 @@ def test_deleted_topics_are_left_out_of_endpoints(world: World) -> None:
     b.join()
     settle(a, b)
     world.delete_topic("t")
-    told = send(world, "b", b.epoch, endpoint_information_epoch=-1)
-    assert StatusCode.MISSING_SOURCE_TOPICS in statuses(told)
-    assert told.partitions_by_user_endpoint is not None
-    assert [each.active_partitions for each in told.partitions_by_user_endpoint] == [[]]
+    response = send(world, "b", b.epoch, endpoint_information_epoch=-1)
+    assert StatusCode.MISSING_SOURCE_TOPICS in statuses(response)
+    assert response.partitions_by_user_endpoint is not None
+    assert [endpoint.active_partitions for endpoint in response.partitions_by_user_endpoint] == [[]]
 
 
 # Offsets
@@ -479,7 +479,7 @@ def test_empty_group_expires_with_its_offsets(world: World) -> None:
 def test_group_is_listed_and_deleted_when_empty(world: World) -> None:
     (member,) = stable(world, "m")
     listed: Any = answered(world.coordinator.list_groups([], ["streams"]))
-    assert [(each.group_id, each.protocol_type, each.group_state, each.group_type) for each in listed.groups] == [
+    assert [(group.group_id, group.protocol_type, group.group_state, group.group_type) for group in listed.groups] == [
         (GROUP, "streams", "Stable", "streams")
     ]
     assert not answered(world.coordinator.list_groups([], ["consumer"])).groups

@@ -75,27 +75,30 @@ COUNT = (
 
 
 def test_word_count_needs_repartition_and_changelog_topics() -> None:
-    found = resolve(*COUNT, words=3)
-    assert found.subtopologies is not None
-    assert {name: (each.task_count, each.is_stateful) for name, each in found.subtopologies.items()} == {
+    configured = resolve(*COUNT, words=3)
+    assert configured.subtopologies is not None
+    assert {
+        name: (subtopology.task_count, subtopology.is_stateful)
+        for name, subtopology in configured.subtopologies.items()
+    } == {
         "0": (3, False),
         "1": (3, True),
     }
-    assert {(each.name, each.partition_count) for each in found.topics_to_create} == {
+    assert {(topic.name, topic.partition_count) for topic in configured.topics_to_create} == {
         ("app-repartition", 3),
         ("app-changelog", 3),
     }
-    assert found.status is not None
-    assert found.status.code == StatusCode.MISSING_INTERNAL_TOPICS
-    assert not found.is_ready
+    assert configured.status is not None
+    assert configured.status.code == StatusCode.MISSING_INTERNAL_TOPICS
+    assert not configured.is_ready
 
 
 def test_topology_is_ready_when_its_internal_topics_exist() -> None:
-    found = resolve(*COUNT, words=3, app_repartition=3, app_changelog=3)
-    assert found.is_ready
-    assert found.topics_to_create == ()
-    assert found.metadata_hash == 5
-    assert found.epoch == 1
+    configured = resolve(*COUNT, words=3, app_repartition=3, app_changelog=3)
+    assert configured.is_ready
+    assert configured.topics_to_create == ()
+    assert configured.metadata_hash == 5
+    assert configured.epoch == 1
 
 
 def test_internal_topic_has_configs_and_replication_factor() -> None:
@@ -109,23 +112,23 @@ def test_internal_topic_has_configs_and_replication_factor() -> None:
 
 
 def test_fixed_repartition_count_sets_the_tasks_behind_it() -> None:
-    found = resolve(
+    configured = resolve(
         part("0", "words", writes=("r",)), part("1", reads=(internal("r", 7),), state=(internal("c"),)), words=3
     )
-    assert found.subtopologies is not None
-    assert found.subtopologies["1"].task_count == 7
-    assert {each.name: each.partition_count for each in found.topics_to_create} == {"r": 7, "c": 7}
+    assert configured.subtopologies is not None
+    assert configured.subtopologies["1"].task_count == 7
+    assert {topic.name: topic.partition_count for topic in configured.topics_to_create} == {"r": 7, "c": 7}
 
 
 def test_chained_repartition_topics_are_counted_in_any_order() -> None:
-    found = resolve(
+    configured = resolve(
         part("0", reads=(internal("b"),), writes=("c",)),
         part("1", reads=(internal("c"),)),
         part("2", "words", writes=("a",)),
         part("3", reads=(internal("a"),), writes=("b",)),
         words=5,
     )
-    assert {each.partition_count for each in found.topics_to_create} == {5}
+    assert {topic.partition_count for topic in configured.topics_to_create} == {5}
 
 
 def test_very_many_chained_repartition_topics_stay_fast() -> None:
@@ -134,24 +137,24 @@ def test_very_many_chained_repartition_topics_stay_fast() -> None:
     ids = [f"{number:05}" for number in range(many)]
     order = hash_map_order(ids)[::-1]  # against that in which subtopologies are gone through
     chain = [
-        part(each, reads=(internal(f"r{place}"),), writes=(f"r{place + 1}",), together=(((), (0,)),))
-        for place, each in enumerate(order[1:-1], 1)
+        part(entry, reads=(internal(f"r{position}"),), writes=(f"r{position + 1}",), together=(((), (0,)),))
+        for position, entry in enumerate(order[1:-1], 1)
     ]
-    found = resolve(
+    configured = resolve(
         part(order[0], "words", writes=("r1",)), *chain, part(order[-1], reads=(internal(f"r{many - 1}"),)), words=3
     )
-    assert {each.task_count for each in (found.subtopologies or {}).values()} == {3}
-    assert len(found.topics_to_create) == many - 1
+    assert {subtopology.task_count for subtopology in (configured.subtopologies or {}).values()} == {3}
+    assert len(configured.topics_to_create) == many - 1
 
 
 def test_copartitioned_repartition_topic_takes_the_common_count() -> None:
-    found = resolve(
+    configured = resolve(
         part("0", "wide", writes=("r",)),
         part("1", "narrow", reads=(internal("r"),), together=(((0,), (0,)),)),
         wide=6,
         narrow=2,
     )
-    assert [(each.name, each.partition_count) for each in found.topics_to_create] == [("r", 2)]
+    assert [(topic.name, topic.partition_count) for topic in configured.topics_to_create] == [("r", 2)]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +205,9 @@ def test_copartitioned_repartition_topic_takes_the_common_count() -> None:
 def test_missing_and_wrongly_partitioned_topics_are_reported(
     parts: tuple[k88.Subtopology, ...], topics: dict[str, int], code: StatusCode, detail: str
 ) -> None:
-    found = resolve(*parts, **topics)
-    assert found.status == TopologyStatus(code, detail)
-    assert (found.subtopologies is None) == (code != StatusCode.MISSING_INTERNAL_TOPICS)
+    configured = resolve(*parts, **topics)
+    assert configured.status == TopologyStatus(code, detail)
+    assert (configured.subtopologies is None) == (code != StatusCode.MISSING_INTERNAL_TOPICS)
 
 
 @pytest.mark.parametrize(
@@ -252,10 +255,12 @@ def test_malformed_topology_gives_unknown_server_error(wrong: tuple[k88.Subtopol
 
 
 def test_topic_names_are_checked_first() -> None:
-    asked = k88.Topology(subtopologies=[part("0", "in", "in", writes=("__consumer_offsets",), reads=(internal("r"),))])
-    assert named_topics(asked) == ["in", "__consumer_offsets", "r"]
+    topology = k88.Topology(
+        subtopologies=[part("0", "in", "in", writes=("__consumer_offsets",), reads=(internal("r"),))]
+    )
+    assert named_topics(topology) == ["in", "__consumer_offsets", "r"]
     with pytest.raises(KafkaError, match="Use of Kafka internal topics __consumer_offsets in a Kafka Streams topology"):
-        check_names(asked)
+        check_names(topology)
     with pytest.raises(KafkaError, match=r"Topic names a b,\.\. are not valid topic names\."):
         check_names(k88.Topology(subtopologies=[part("0", "a b", "..", "fine")]))
     check_names(k88.Topology(subtopologies=[part("0", "fine")]))
@@ -270,14 +275,14 @@ def test_changelog_with_partition_count_fails() -> None:
 
 
 def test_topology_finds_the_subtopology_of_a_topic() -> None:
-    found = topology(*COUNT)
-    assert found.required_topics() == {"words", "app-repartition", "app-changelog"}
-    assert found.reads("words")
-    assert not found.reads("app-changelog")
-    reader = found.subtopology_of("app-repartition")
+    configured = topology(*COUNT)
+    assert configured.required_topics() == {"words", "app-repartition", "app-changelog"}
+    assert configured.reads("words")
+    assert not configured.reads("app-changelog")
+    reader = configured.subtopology_of("app-repartition")
     assert reader is not None
     assert reader.subtopology_id == "1"
-    assert found.subtopology_of("app-changelog") is None
+    assert configured.subtopology_of("app-changelog") is None
 
 
 def test_topologies_compare_by_value() -> None:
@@ -288,24 +293,29 @@ def test_topologies_compare_by_value() -> None:
 def test_description_has_partition_counts_once_ready() -> None:
     ready = described(resolve(*COUNT, words=3, app_repartition=3, app_changelog=3))
     sent = described(topology(*COUNT))
-    for told, count in ((ready, 3), (sent, 0)):
-        assert told.epoch == 1
-        assert told.subtopologies is not None
-        first, second = told.subtopologies
+    for notified, count in ((ready, 3), (sent, 0)):
+        assert notified.epoch == 1
+        assert notified.subtopologies is not None
+        first, second = notified.subtopologies
         assert (first.source_topics, first.repartition_sink_topics) == (["words"], ["app-repartition"])
         (changelog,) = second.state_changelog_topics
         assert (changelog.name, changelog.partitions) == ("app-changelog", count)
-        assert [(each.key, each.value) for each in changelog.topic_configs] == [("cleanup.policy", "compact")]
+        assert [(topic_config.key, topic_config.value) for topic_config in changelog.topic_configs] == [
+            ("cleanup.policy", "compact")
+        ]
 
 
 def test_endpoint_has_the_partitions_of_its_tasks() -> None:
     topics = existing({"wide": 4, "narrow": 1})
-    found = configure(topology(part("0", "wide", "narrow")), topics, 0)
-    assert {each.topic: each.partitions for each in endpoint_partitions({"0": (1, 3)}, found, topics)} == {
+    configured = configure(topology(part("0", "wide", "narrow")), topics, 0)
+    assert {
+        endpoint_partition.topic: endpoint_partition.partitions
+        for endpoint_partition in endpoint_partitions({"0": (1, 3)}, configured, topics)
+    } == {
         "wide": [1, 3],
         "narrow": [1],
     }
-    assert endpoint_partitions({"0": (1,)}, found, existing({})) == []
+    assert endpoint_partitions({"0": (1,)}, configured, existing({})) == []
 
 
 @given(st.randoms(use_true_random=False))
@@ -313,13 +323,13 @@ def test_topology_is_ready_once_its_topics_are_created(random: Random) -> None:
     case = random_topology(random)
     try:
         sent = StreamsTopology.from_record(case.topology)
-        found = configure(sent, existing(case.topics), 0)
+        configured = configure(sent, existing(case.topics), 0)
     except KafkaError:
         return
-    if found.subtopologies is None:
+    if configured.subtopologies is None:
         return
-    created = {each.name: each.partition_count for each in found.topics_to_create}
+    created = {topic.name: topic.partition_count for topic in configured.topics_to_create}
     again = configure(sent, existing(case.topics | created), 0)
     assert again.topics_to_create == ()
     if again.status is None:
-        assert again.subtopologies == found.subtopologies
+        assert again.subtopologies == configured.subtopologies

@@ -152,9 +152,9 @@ def test_empty_and_truncated_directories_are_reported(spark, world, tmp_path):
     empty.mkdir()
     folder.mkdir()
     (folder / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=abc\n")
-    for place in (empty, folder):
-        output = run("diff", str(place), world.directory, code=2 if place is empty else 1).replace("\n", " ")
-        assert str(place) in output
+    for position in (empty, folder):
+        output = run("diff", str(position), world.directory, code=2 if position is empty else 1).replace("\n", " ")
+        assert str(position) in output
     cut = tmp_path / "cut"
     shutil.copytree(world.directory, cut)
     for path in cut.rglob("orders-*/*.log"):

@@ -39,7 +39,7 @@ def audit(spark, path: Path, faults: dict[int, str]):
 def test_healthy_applications_are_exactly_once(spark, tmp_path):
     report, broken = audit(spark, tmp_path / "logs", {})
     assert not broken
-    assert not report.found, report.verdict
+    assert not report.has_problem, report.verdict
     assert "exactly once" in report.verdict
     (offsets,) = [table for table in report.tables if table.title.startswith("Offsets of orders")]
     assert len(offsets.rows) == RUNS
@@ -57,7 +57,9 @@ def test_healthy_applications_are_exactly_once(spark, tmp_path):
 
 def test_faulty_applications_are_found_among_healthy_ones(spark, tmp_path):
     chance = random.Random(FIRST)
-    faults = {number: EXACTLY_ONCE_FAULTS[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
+    faults = {
+        number: EXACTLY_ONCE_FAULTS[position % 3] for position, number in enumerate(chance.sample(range(RUNS), 9))
+    }
     report, broken = audit(spark, tmp_path / "logs", faults)
     assert broken.keys() == faults.keys()
     by_id: dict[str, Broken] = {record_id: run for run in broken.values() for record_id in run.ids}
@@ -105,14 +107,14 @@ def copies(path: Path, changes: dict[int, str]) -> None:
 def test_equal_copies_have_no_difference(spark, tmp_path):
     copies(tmp_path, {})
     report = diff.run(spark, TopicLocation(str(tmp_path / "a")), TopicLocation(str(tmp_path / "b")))
-    assert not report.found, report.verdict
+    assert not report.has_problem, report.verdict
     assert len(report.tables[0].rows) == RUNS
 
 
 def test_changed_missing_or_extra_record_is_found_at_its_offset(spark, tmp_path):
     chance = random.Random(FIRST)
     kinds = ("different", "only in A", "only in B")
-    changes = {number: kinds[place % 3] for place, number in enumerate(chance.sample(range(RUNS), 9))}
+    changes = {number: kinds[position % 3] for position, number in enumerate(chance.sample(range(RUNS), 9))}
     copies(tmp_path, changes)
     report = diff.run(spark, TopicLocation(str(tmp_path / "a")), TopicLocation(str(tmp_path / "b")))
     rows = {row[0]: dict(zip(report.tables[0].columns[3:], row[3:], strict=True)) for row in report.tables[0].rows}
@@ -150,4 +152,6 @@ def test_copied_directory_has_no_difference(spark, tmp_path):
     writer.write("t", 0, ["a", "b"])
     writer.close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    assert not diff.run(spark, TopicLocation(str(tmp_path / "a"), "t"), TopicLocation(str(tmp_path / "b"), "t")).found
+    assert not diff.run(
+        spark, TopicLocation(str(tmp_path / "a"), "t"), TopicLocation(str(tmp_path / "b"), "t")
+    ).has_problem

@@ -97,14 +97,14 @@ def test_exactly_once_accepts_each_input_once(spark, tmp_path):
     writer.close()
     orders, bills = TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills")
     report = exactly_once.run(spark, orders, bills)
-    assert not report.found
+    assert not report.has_problem
     assert "exactly once" in report.verdict
     assert any("20 more records were aborted" in note for note in report.notes)
     (producers,) = [table for table in report.tables if table.title == "Producers"]
     assert [row[:3] for row in producers.rows] == [[7, "0", "yes"], [8, "0", "yes"]]
     assert any("no group committed offsets of orders in a transaction" in note for note in report.notes)
     by_header = exactly_once.run(spark, orders, bills, "header:id")
-    assert not by_header.found
+    assert not by_header.has_problem
 
 
 def test_exactly_once_finds_duplicates_and_missing_with_producers(spark, tmp_path):
@@ -118,7 +118,7 @@ def test_exactly_once_finds_duplicates_and_missing_with_producers(spark, tmp_pat
     report = exactly_once.run(
         spark, TopicLocation(str(writer.path), "orders"), TopicLocation(str(writer.path), "bills")
     )
-    assert report.found
+    assert report.has_problem
     by_id = {finding.facts["id"]: finding for finding in report.findings}
     assert by_id.keys() == {"b", "d", "x"}
     assert by_id["b"].facts["culprit"] == "producer 7/0, producer 9/0"
@@ -158,7 +158,7 @@ def test_two_directories_are_compared_record_by_record(spark, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(KAFKA, copy)
     same = diff.run(spark, TopicLocation(str(KAFKA)), TopicLocation(str(copy)))
-    assert not same.found, same.verdict
+    assert not same.has_problem, same.verdict
     assert "hold the same" in same.verdict
     for side, more in (("one", []), ("two", ["e", "f"])):
         writer = Writer(tmp_path / side)
@@ -168,7 +168,7 @@ def test_two_directories_are_compared_record_by_record(spark, tmp_path):
         writer.close()
     one, two = TopicLocation(str(tmp_path / "one"), "t"), TopicLocation(str(tmp_path / "two"), "t")
     report = diff.run(spark, one, two)
-    assert report.found
+    assert report.has_problem
     assert "1 different, 2 only in B; 3 records are the same" in report.verdict
     assert "value differ" in report.findings[0].title
     ignored = diff.run(

@@ -139,8 +139,8 @@ def command(spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPat
     app = build(["export"])
 
     def run(topic: str, to: Path, *words: str) -> tuple[int, str]:
-        given = ["export", topic, "--to", str(to), "-b", cluster.bootstrap, *words]
-        done = CliRunner().invoke(app, given, catch_exceptions=False)
+        arguments = ["export", topic, "--to", str(to), "-b", cluster.bootstrap, *words]
+        done = CliRunner().invoke(app, arguments, catch_exceptions=False)
         return done.exit_code, done.stdout + done.stderr
 
     return run
@@ -180,8 +180,8 @@ def test_avro_values_are_decoded_with_schema_file(command: Command, cluster: Clu
     plain = as_avro(AVRO, order)
     registered = b"\0\0\0\0\x05" + plain  # with the id of a schema registry before it
     send_values(cluster, "avro", plain, registered, b"\xff", None)
-    given = ("--value", "avro", "--schema", str(path), "--by", "none", "--json")
-    code, output = command("avro", out, *given)
+    arguments = ("--value", "avro", "--schema", str(path), "--by", "none", "--json")
+    code, output = command("avro", out, *arguments)
     assert code == 0, output
     assert [json.loads(output)[name] for name in ("rows", "corrupt")] == [4, 1]
     row = {**order, "at": datetime(2027, 1, 15), "open": "09:30:00"}  # Spark's Parquet has times without a zone
@@ -190,14 +190,14 @@ def test_avro_values_are_decoded_with_schema_file(command: Command, cluster: Clu
     assert [exported["corrupt_value"] is None for exported in rows] == [True, True, False, True]
 
     # Again: nothing, then what came; a schema may grow, and nothing is written under one that contradicts it.
-    assert json.loads(command("avro", out, *given)[1])["rows"] == 0
+    assert json.loads(command("avro", out, *arguments)[1])["rows"] == 0
     path.write_text(json.dumps({**AVRO, "fields": [*AVRO["fields"], {"name": "gift", "type": "boolean"}]}))
     send_values(cluster, "avro", as_avro(json.loads(path.read_text()), {**order, "gift": True}))
-    assert json.loads(command("avro", out, *given)[1])["rows"] == 1
+    assert json.loads(command("avro", out, *arguments)[1])["rows"] == 1
     before = sorted(out.rglob("*"))
     path.write_text(json.dumps({**AVRO, "fields": [{"name": "id", "type": "string"}]}))
     send_values(cluster, "avro", b"\x02a")
-    code, output = command("avro", out, *given)
+    code, output = command("avro", out, *arguments)
     assert (code, output) == (
         1,
         "ottla: field id was bigint in earlier runs and is string now: export to a new folder, with a --schema whose "
@@ -214,8 +214,8 @@ def test_protobuf_values_are_decoded_with_descriptor_set(command: Command, clust
     order = b"\x08\x07\x12\x03tea\x1a\x02\x08\x09" + b"\x22\x0a\x0a\x08\x0a\x01a\x12\x03\x1a\x01b"
     assert decode(order) == {"id": 7, "items": ["tea"], "limit": 9, "more": {"a": "b"}}
     send_values(cluster, "typed", order, b"\xff", b"\x08\x08")
-    given = ("--value", "protobuf", "--schema", str(path), "--message", "shop.Order", "--by", "none")
-    code, output = command("typed", out, *given)
+    arguments = ("--value", "protobuf", "--schema", str(path), "--message", "shop.Order", "--by", "none")
+    code, output = command("typed", out, *arguments)
     assert code == 0, output
     assert output.startswith("3 rows in 1 files (")
     assert "1 could not be decoded (column corrupt_value)" in output
@@ -224,7 +224,7 @@ def test_protobuf_values_are_decoded_with_descriptor_set(command: Command, clust
         None,
         {"id": 8, "items": [], "limit": None, "more": None},
     ]
-    assert command("typed", out, *given) == (0, "nothing new in typed\n")
+    assert command("typed", out, *arguments) == (0, "nothing new in typed\n")
 
 
 @pytest.mark.parametrize(

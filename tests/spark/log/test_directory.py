@@ -154,11 +154,11 @@ def test_filters_limit_opened_files(directory: str) -> None:
             0.3,
         ),
     ]
-    for given, passes, share in cases:
-        _, tasks = plan(LogSource, options, given)
-        assert sum(piece.size for task in tasks for piece in task.pieces) <= share * total, given
-        filtered = rows(LogSource, options, given)
-        assert [row for row in filtered if passes(row)] == [row for row in everything if passes(row)], given
+    for case, passes, share in cases:
+        _, tasks = plan(LogSource, options, case)
+        assert sum(piece.size for task in tasks for piece in task.pieces) <= share * total, case
+        filtered = rows(LogSource, options, case)
+        assert [row for row in filtered if passes(row)] == [row for row in everything if passes(row)], case
     # Rows of other times are not even handed to Spark.
     assert len(rows(LogSource, options, cases[-1][0])) <= 102
 
@@ -179,8 +179,8 @@ def test_timestamp_filter_keeps_out_of_order_record(tmp_path: Path) -> None:
 
 
 def test_filters_are_not_pushed_without_ottlas_rule(directory: str) -> None:
-    for given in ({}, {PUSHED: "true", "filterPushdown": "false"}):
-        reader, _ = plan(LogSource, {"path": directory, **given})
+    for source_options in ({}, {PUSHED: "true", "filterPushdown": "false"}):
+        reader, _ = plan(LogSource, {"path": directory, **source_options})
         assert type(reader).pushFilters is filters.DataSourceReader.pushFilters
 
 
@@ -468,9 +468,9 @@ def test_directories_of_several_brokers_are_read_together(tmp_path: Path) -> Non
     ],
 )
 def test_invalid_option_error_shows_valid_value(directory: str, options: dict[str, str], message: str) -> None:
-    given = options if not options else {"path": directory, **options}
+    source_options = options if not options else {"path": directory, **options}
     with pytest.raises(OptionError) as raised:
-        rows(LogSource, given)
+        rows(LogSource, source_options)
     assert message in str(raised.value)
 
 

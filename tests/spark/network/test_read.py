@@ -56,10 +56,12 @@ def cluster() -> Iterator[Cluster]:
 
 
 def options(cluster: Cluster, **more: str) -> dict[str, str]:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.request.timeout.ms": "60000"}
+    source_options = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.request.timeout.ms": "60000"}
     if not {"assign", "subscribePattern", "subscribe"} & more.keys():
-        given["subscribe"] = "orders"
-    return given | {name.replace("kafka_", "kafka.").replace("_level", ".level"): text for name, text in more.items()}
+        source_options["subscribe"] = "orders"
+    return source_options | {
+        name.replace("kafka_", "kafka.").replace("_level", ".level"): text for name, text in more.items()
+    }
 
 
 def at(number: int) -> datetime:
@@ -84,9 +86,9 @@ def expected(numbers: Any) -> list[dict[str, Any]]:
 
 def test_rows_equal_produced_records_for_any_split(cluster: Cluster) -> None:
     for more in ({}, {"minPartitions": "11"}, {"maxRecordsPerPartition": "50"}):
-        given = options(cluster, includeHeaders="true", **more)
-        assert rows(NetworkSource, given) == expected(range(RECORDS))
-        tasks = len(plan(NetworkSource, given)[1])
+        source_options = options(cluster, includeHeaders="true", **more)
+        assert rows(NetworkSource, source_options) == expected(range(RECORDS))
+        tasks = len(plan(NetworkSource, source_options)[1])
         assert tasks == 1 if not more else tasks >= 11
 
 
@@ -101,9 +103,9 @@ def test_small_partitions_share_tasks_unless_min_partitions_is_set(cluster: Clus
         ({"minPartitions": "40"}, 40, 40),
         ({"maxRecordsPerPartition": "10"}, 20, 20),
     ):
-        given = options(cluster, subscribe="many", **more)
-        assert least <= len(plan(NetworkSource, given)[1]) <= most
-        records = sorted(rows(NetworkSource, given), key=lambda row: row["partition"])
+        source_options = options(cluster, subscribe="many", **more)
+        assert least <= len(plan(NetworkSource, source_options)[1]) <= most
+        records = sorted(rows(NetworkSource, source_options), key=lambda row: row["partition"])
         assert [row["value"] for row in records] == [
             str(number).encode() for partition in range(40) for number in range(partition, 200, 40)
         ]
@@ -158,8 +160,8 @@ def test_starting_timestamp_overrides_other_bounds(cluster: Cluster) -> None:
     for more in ({"startingOffsetsByTimestamp": by_partition}, {"startingOffsets": "earliest"}):
         assert len(rows(NetworkSource, options(cluster, startingTimestamp=str(START + 990), **more))) == 10
     offsets = '{"orders": {"0": 330, "1": 330, "2": 330}}'
-    given = options(cluster, startingOffsetsByTimestamp=by_partition, startingOffsets=offsets)
-    assert len(rows(NetworkSource, given)) == RECORDS
+    source_options = options(cluster, startingOffsetsByTimestamp=by_partition, startingOffsets=offsets)
+    assert len(rows(NetworkSource, source_options)) == RECORDS
 
 
 def test_offsets_outside_log_follow_fail_on_data_loss(cluster: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
@@ -174,15 +176,15 @@ def test_offsets_outside_log_follow_fail_on_data_loss(cluster: Cluster, capfd: p
         (3, 6, range(0)),
         (30, 40, range(0)),
     ):
-        given = options(
+        source_options = options(
             cluster,
             subscribe="cut",
             startingOffsets=f'{{"cut": {{"0": {start}}}}}',
             endingOffsets=f'{{"cut": {{"0": {end}}}}}',
         )
         with pytest.raises(DataLossError, match=r"cut-0 has offsets 8 to 20, and the read requests .* are gone"):
-            rows(NetworkSource, given)
-        lenient = rows(NetworkSource, given | {"failOnDataLoss": "false"})
+            rows(NetworkSource, source_options)
+        lenient = rows(NetworkSource, source_options | {"failOnDataLoss": "false"})
         assert [row["offset"] for row in lenient] == list(left)
         assert "records are gone" in capfd.readouterr().err
     beyond = options(cluster, subscribe="cut", startingOffsets='{"cut": {"0": 30}}')
@@ -193,12 +195,12 @@ def test_offsets_outside_log_follow_fail_on_data_loss(cluster: Cluster, capfd: p
 def test_deleted_records_in_a_batch_that_reaches_beyond_are_not_returned(cluster: Cluster) -> None:
     cluster.create_topic("erased", 1)
     produce_one_batch(cluster, "erased", 100)
-    given = options(cluster, subscribe="erased", failOnDataLoss="false")
-    reader, tasks = plan(NetworkSource, given)
+    source_options = options(cluster, subscribe="erased", failOnDataLoss="false")
+    reader, tasks = plan(NetworkSource, source_options)
     delete_records(cluster, "erased", 0, 40)
     late = [offset for task in tasks for batch in reader.read(task) for offset in batch["offset"].to_pylist()]
     assert late == list(range(40, 100))
-    assert [row["offset"] for row in rows(NetworkSource, given)] == list(range(40, 100))
+    assert [row["offset"] for row in rows(NetworkSource, source_options)] == list(range(40, 100))
 
 
 def delete_records(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
@@ -217,8 +219,8 @@ def produce_one_batch(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
-    given = options(cluster)
-    everything = rows(NetworkSource, given)
+    source_options = options(cluster)
+    everything = rows(NetworkSource, source_options)
     cases: list[tuple[list[Any], Any, int]] = [
         ([filters.EqualTo(("partition",), 1)], lambda r: r["partition"] == 1, 334),
         ([filters.EqualTo(("topic",), "other")], lambda r: False, 0),
@@ -228,11 +230,11 @@ def test_filters_limit_fetched_offsets(cluster: Cluster) -> None:
         ([filters.EqualTo(("timestamp",), at(500))], lambda r: r["timestamp"] == at(500), 1000),
     ]
     for pushed, passes, most in cases:
-        _, tasks = plan(NetworkSource, given, pushed)
+        _, tasks = plan(NetworkSource, source_options, pushed)
         assert sum(part.size for task in tasks for part in task.ranges) <= most, pushed
-        filtered = rows(NetworkSource, given, pushed)
+        filtered = rows(NetworkSource, source_options, pushed)
         assert [row for row in filtered if passes(row)] == [row for row in everything if passes(row)], pushed
-    assert len(rows(NetworkSource, given, cases[-1][0])) == 1
+    assert len(rows(NetworkSource, source_options, cases[-1][0])) == 1
 
 
 def test_filters_keep_records_without_timestamp(cluster: Cluster) -> None:
@@ -243,12 +245,12 @@ def test_filters_keep_records_without_timestamp(cluster: Cluster) -> None:
         for timestamp in (-1, 5, -1, 1000):
             producer.send("timeless", None, b"", timestamp=timestamp)
         producer.flush()
-    given = options(cluster, subscribe="timeless")
+    source_options = options(cluster, subscribe="timeless")
     for bound, left in ((datetime(1960, 1, 1, tzinfo=UTC), [0, 1, 2, 3]), (datetime(1970, 1, 1, tzinfo=UTC), [1, 3])):
-        filtered = rows(NetworkSource, given, [filters.GreaterThanOrEqual(("timestamp",), bound)])
+        filtered = rows(NetworkSource, source_options, [filters.GreaterThanOrEqual(("timestamp",), bound)])
         assert [row["offset"] for row in filtered] == left
     none = filters.EqualTo(("timestamp",), datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC))
-    assert [row["offset"] for row in rows(NetworkSource, given, [none])] == [0, 2]
+    assert [row["offset"] for row in rows(NetworkSource, source_options, [none])] == [0, 2]
 
 
 def test_read_committed_skips_aborted_and_open_transactions(cluster: Cluster) -> None:
@@ -277,8 +279,8 @@ def test_read_committed_skips_aborted_and_open_transactions(cluster: Cluster) ->
     producer.produce("payments", value="open", partition=0)
     producer.flush(60)
     for more in ({}, {"minPartitions": "9"}, {"kafka.max.partition.fetch.bytes": "100"}):
-        given = options(cluster, subscribe="payments", **more) | {"kafka.isolation.level": "read_committed"}
-        assert [row["value"] for row in rows(NetworkSource, given)] == committed
+        source_options = options(cluster, subscribe="payments", **more) | {"kafka.isolation.level": "read_committed"}
+        assert [row["value"] for row in rows(NetworkSource, source_options)] == committed
     assert table(NetworkSource, options(cluster, subscribe="payments")).num_rows == 121
     producer.abort_transaction()
 
@@ -289,15 +291,15 @@ def test_records_deleted_after_planning_are_reported_or_fail(cluster: Cluster) -
     for number in range(100):
         producer.produce("trimmed", value=str(number))
     producer.flush(60)
-    given = options(cluster, subscribe="trimmed")
-    reader, tasks = plan(NetworkSource, given)
+    source_options = options(cluster, subscribe="trimmed")
+    reader, tasks = plan(NetworkSource, source_options)
     delete_records(cluster, "trimmed", 0, 40)
     with pytest.raises(DataLossError, match="trimmed-0: offset 0 is out of range, the log has 40 to 100"):
         list(reader.read(tasks[0]))
-    lenient, _ = plan(NetworkSource, given | {"failOnDataLoss": "false"})
+    lenient, _ = plan(NetworkSource, source_options | {"failOnDataLoss": "false"})
     assert sum(batch.num_rows for batch in lenient.read(tasks[0])) == 60
     with pytest.raises(DataLossError, match="trimmed-0 has offsets 40 to 100, and the read requests 3 to 100"):
-        rows(NetworkSource, given | {"startingOffsets": '{"trimmed": {"0": 3}}'})
+        rows(NetworkSource, source_options | {"startingOffsets": '{"trimmed": {"0": 3}}'})
 
 
 def test_topic_recreated_after_planning_is_not_read(cluster: Cluster) -> None:
@@ -333,19 +335,19 @@ def test_read_authenticates_with_sasl() -> None:
         )
         producer.produce("secret", value="told")
         assert producer.flush(60) == 0
-        given = {
+        source_options = {
             "kafka.bootstrap.servers": cluster.bootstrap,
             "subscribe": "secret",
             "kafka.request.timeout.ms": "60000",
         }
-        assert [row["value"] for row in rows(NetworkSource, given | login)] == [b"told"]
+        assert [row["value"] for row in rows(NetworkSource, source_options | login)] == [b"told"]
         wrong = login | {"kafka.sasl.jaas.config": login["kafka.sasl.jaas.config"].replace("ada-secret", "guess")}
         with pytest.raises(Exception, match=r"(?i)authentication"):
-            rows(NetworkSource, given | wrong)
+            rows(NetworkSource, source_options | wrong)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("source_options", "message"),
     [
         ({"kafka.bootstrap.servers": None}, 'needs the option kafka.bootstrap.servers, for example .option("kafka.boo'),
         (
@@ -385,8 +387,10 @@ def test_read_authenticates_with_sasl() -> None:
         ({"kafka.security.protocol": "SAFE"}, "kafka.security.protocol"),
     ],
 )
-def test_invalid_option_error_shows_valid_value(cluster: Cluster, given: dict[str, str | None], message: str) -> None:
-    merged = {**options(cluster), **given}
+def test_invalid_option_error_shows_valid_value(
+    cluster: Cluster, source_options: dict[str, str | None], message: str
+) -> None:
+    merged = {**options(cluster), **source_options}
     with pytest.raises(OptionError) as raised:
         rows(NetworkSource, {name: value for name, value in merged.items() if value is not None})
     assert message in str(raised.value)

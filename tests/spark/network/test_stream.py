@@ -48,10 +48,10 @@ def produce(cluster: Cluster, topic: str, values: Any, partition: int = 0) -> No
 
 
 def stream(cluster: Cluster, **more: str) -> NetworkStreamReader:
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "startingOffsets": "earliest", **more}
+    source_options = {"kafka.bootstrap.servers": cluster.bootstrap, "startingOffsets": "earliest", **more}
     if "subscribePattern" not in more:
-        given.setdefault("subscribe", "orders")
-    source, schema = make_source(NetworkSource, given)
+        source_options.setdefault("subscribe", "orders")
+    source, schema = make_source(NetworkSource, source_options)
     return source.streamReader(schema)  # type: ignore[return-value]
 
 
@@ -95,8 +95,8 @@ def test_batches_have_no_gaps_and_no_duplicates(cluster: Cluster) -> None:
 
 def test_stream_starts_at_latest_by_default(cluster: Cluster) -> None:
     produce(cluster, "orders", range(5))
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "orders"}
-    source, schema = make_source(NetworkSource, given)
+    source_options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "orders"}
+    source, schema = make_source(NetworkSource, source_options)
     query = Query(source.streamReader(schema))  # type: ignore[arg-type]
     assert query.batch() is None
     produce(cluster, "orders", [5])
@@ -139,13 +139,18 @@ def test_available_now_stops_at_initial_end_offset(cluster: Cluster) -> None:
 def test_min_offsets_per_trigger_delays_batch(cluster: Cluster) -> None:
     for more in ({"maxOffsetsPerTrigger": "100"}, {}):
         cluster.create_topic(f"few{len(more)}", 1)
-        given = {"subscribe": f"few{len(more)}", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1 hour", **more}
-        query = Query(stream(cluster, **given))
-        produce(cluster, given["subscribe"], [0])
+        source_options = {
+            "subscribe": f"few{len(more)}",
+            "minOffsetsPerTrigger": "5",
+            "maxTriggerDelay": "1 hour",
+            **more,
+        }
+        query = Query(stream(cluster, **source_options))
+        produce(cluster, source_options["subscribe"], [0])
         assert query.batch() == [0]  # the first batch does not wait
-        produce(cluster, given["subscribe"], range(1, 4))
+        produce(cluster, source_options["subscribe"], range(1, 4))
         assert query.batch() is None
-        produce(cluster, given["subscribe"], range(4, 7))
+        produce(cluster, source_options["subscribe"], range(4, 7))
         assert query.batch() == list(range(1, 7))
     produce(cluster, "orders", range(6))
     hasty = Query(stream(cluster, minOffsetsPerTrigger="50", maxOffsetsPerTrigger="100", maxTriggerDelay="0ms"))
@@ -265,10 +270,10 @@ def test_idle_trigger_sends_the_same_requests_for_any_number_of_partitions() -> 
             send = BrokerConnection.send
 
             def counted(
-                self: Any, request: Any, *given: Any, _sent: list[str] = sent, _send: Any = send, **more: Any
+                self: Any, request: Any, *source_options: Any, _sent: list[str] = sent, _send: Any = send, **more: Any
             ) -> Any:
                 _sent.append(type(request).__name__)
-                return _send(self, request, *given, **more)
+                return _send(self, request, *source_options, **more)
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(BrokerConnection, "send", counted)

@@ -39,13 +39,13 @@ def test_last_commits_equal_kafkas_group_offsets() -> None:
     latest: dict[str, dict[str, Any]] = {}
     for row in rows(OffsetsTable, DATA):
         assert row["error"] is None
-        place = f"{row['topic']}:{row['partition']}"
+        position = f"{row['topic']}:{row['partition']}"
         if row["deleted"]:
-            latest.get(row["group"], {}).pop(place, None)
+            latest.get(row["group"], {}).pop(position, None)
         else:
-            latest.setdefault(row["group"], {})[place] = (row["committedOffset"], row["metadata"])
+            latest.setdefault(row["group"], {})[position] = (row["committedOffset"], row["metadata"])
     expected = {
-        group: {place: (offset["offset"], offset["metadata"]) for place, offset in offsets.items()}
+        group: {offset_name: (offset["offset"], offset["metadata"]) for offset_name, offset in offsets.items()}
         for group, offsets in FACTS["group_offsets"].items()
         if offsets
     }
@@ -204,8 +204,8 @@ def test_invalid_line_is_reported_and_partial_line_is_skipped(tmp_path: Path) ->
 def test_captured_frames_are_decoded(tmp_path: Path) -> None:
     request = encode_request(12, 4, 9, "app", HeartbeatRequest(group_id="g", generation_id=3, member_id="m"))[4:]
     answered = encode_response(12, 4, 9, HeartbeatResponse(error_code=27))[4:]
-    place = {"client": "1.2.3.4:5", "server": "b:9092", "node": 1, "api_key": 12, "api": "Heartbeat", "version": 4}
-    same: dict[str, Any] = place | {"connection": 1, "correlation_id": 9, "client_id": "app"}
+    position = {"client": "1.2.3.4:5", "server": "b:9092", "node": 1, "api_key": 12, "api": "Heartbeat", "version": 4}
+    same: dict[str, Any] = position | {"connection": 1, "correlation_id": 9, "client_id": "app"}
     frames = [
         CapturedFrame(time_us=1, direction=REQUEST, size=len(request), frame=request, **same),
         CapturedFrame(time_us=2, direction=RESPONSE, size=len(answered), frame=answered, **same),
@@ -243,9 +243,9 @@ def test_tables_are_available_in_sql(spark: SparkSession, tmp_path: Path) -> Non
     path = tmp_path / "events.jsonl"
     path.write_text("".join(to_line(event) for event in EVENTS))
     views = {table.name(): str(KAFKA / "data") for table in (OffsetsTable, TransactionsTable)}
-    for name, place in {**views, "ottla-events": str(path)}.items():
+    for name, value in {**views, "ottla-events": str(path)}.items():
         view = name.replace("-", "_")
-        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING `{name}` OPTIONS (path '{place}')")
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} USING `{name}` OPTIONS (path '{value}')")
     row = spark.sql(
         """
         SELECT (SELECT max(committedOffset) FROM ottla_offsets WHERE group = 'by-admin') AS offset,

@@ -237,11 +237,11 @@ def stream_rows(topic: Topic, schema: StructType, **options: str) -> list[Any]:
 
 def evolved(topic: Topic, **options: str) -> tuple[StructType, dict[str, str]]:
     """Begin a read with the first version of a schema; then register the second and write a record with it."""
-    given = {"valueFormat": "avro", **options}
+    source_options = {"valueFormat": "avro", **options}
     topic.write(topic.register(ORDER), order(1))
-    _, schema = make_source(NetworkSource, {**topic.options, **given})
+    _, schema = make_source(NetworkSource, {**topic.options, **source_options})
     topic.write(topic.register(NOTED), order(2, note="fragile"))
-    return schema, given
+    return schema, source_options
 
 
 def test_stream_reports_new_fields_and_reads_on(topic: Topic, capfd: pytest.CaptureFixture[str]) -> None:

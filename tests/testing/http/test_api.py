@@ -288,7 +288,7 @@ def test_web_page_cannot_reset_a_broker() -> None:
 
 
 def test_rule_is_described_with_the_names_that_it_was_added_with(api: Api) -> None:
-    given = {
+    provided = {
         "action": "delay_response",
         "api": "Produce",
         "node": 1,
@@ -297,8 +297,8 @@ def test_rule_is_described_with_the_names_that_it_was_added_with(api: Api) -> No
         "client_id": "c",
         "times": 0,
     }
-    rule = api.post("/rules", **given, seconds=1)
-    assert {name: rule[name] for name in given} == given
+    rule = api.post("/rules", **provided, seconds=1)
+    assert {name: rule[name] for name in provided} == provided
     assert api.get("/rules") == [rule]
 
 

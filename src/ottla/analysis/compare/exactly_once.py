@@ -168,7 +168,7 @@ def _report(source: TopicLocation, result: TopicLocation, by: str, totals: dict[
         verdict = f"{result.topic} holds each of the {once} records of {source.topic} exactly once"
     else:
         verdict = f"there is nothing to compare: {source.topic} and {result.topic} have no record with a {by}"
-    report = Report("exactly-once", verdict, bool(bad), answered=bool(bad or once))
+    report = Report("exactly-once", verdict, bool(bad), conclusive=bool(bad or once))
     rows = [[what, totals.get(what, 0)] for what in ("once", "duplicate", "missing", "unexpected")]
     report.tables.append(Table(f"Records of {source.topic} in {result.topic}, by {by}", ["verdict", "ids"], rows))
     if without_id:
@@ -192,8 +192,8 @@ def _add_transactions(
     outside = proof.outside()
     if outside:
         report.findings += outside
-        report.verdict += f"; {outside[0].title}" if report.found else f", but {outside[0].title}"
-        report.found = True
+        report.verdict += f"; {outside[0].title}" if report.has_problem else f", but {outside[0].title}"
+        report.has_problem = True
     report.tables += proof.tables()
     report.spans = proof.spans()
     report.notes += proof.notes()

@@ -64,7 +64,7 @@ svg { max-width: 100%; height: auto; background: #fafafa; border: 1px solid #e0e
 
 def to_html(report: Report) -> str:
     """Return the page."""
-    kind = "found" if report.found else "fine" if report.answered else "note"
+    kind = "found" if report.has_problem else "fine" if report.conclusive else "note"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>ottla analyze {escape(report.analysis)}</title><style>{STYLE}</style></head><body>",

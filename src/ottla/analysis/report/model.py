@@ -68,11 +68,11 @@ class Series:
 
 @dataclass(slots=True)
 class Report:
-    """The answer of an analysis: `found` if something is wrong, not `answered` if the input cannot tell."""
+    """The result of an analysis: `has_problem` if something is wrong, not `conclusive` if the input cannot tell."""
 
     analysis: str
     verdict: str
-    found: bool
+    has_problem: bool
     findings: list[Finding] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Report:
     spans: list[Span] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     series_title: str = ""
-    answered: bool = True
+    conclusive: bool = True
 
 
 def clock(time_ms: int | None) -> str:

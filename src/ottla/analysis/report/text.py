@@ -19,7 +19,7 @@ def print_report(report: Report, console: Console) -> None:
     """Print a report; long lists are truncated."""
     from rich.markup import escape
 
-    colour = "bold red" if report.found else "bold green" if report.answered else "bold yellow"
+    colour = "bold red" if report.has_problem else "bold green" if report.conclusive else "bold yellow"
     console.print(f"[{colour}]{escape(report.verdict)}[/]")
     for number, finding in enumerate(report.findings[:MOST_FINDINGS], 1):
         console.print()

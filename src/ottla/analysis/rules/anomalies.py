@@ -182,7 +182,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     """Report the anomalies by kind, each with the operations that prove it."""
     checked = [row for row in rows if row["kind"] == "checked"]
     if not checked:
-        return Report("anomalies", "the input holds no operation of a history", found=False, answered=False)
+        return Report("anomalies", "the input holds no operation of a history", has_problem=False, conclusive=False)
     anomalies = [row for row in rows if row["kind"] == "anomaly"]
     anomalies.sort(key=lambda row: (row["what"], row["partition"], row["detail"]))
     sent, read = sum(row["sent"] for row in checked), sum(row["read"] for row in checked)

@@ -276,7 +276,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     partition += str(options.get("partition"))
     clients = several(len({row["client"] for row in traces}), "client")
     if not traces:
-        return Report("client-trace", f"no client in the input uses {partition}", found=False, answered=False)
+        return Report("client-trace", f"no client in the input uses {partition}", has_problem=False, conclusive=False)
     if findings:
         verdict = f"{several(len(findings), 'fault')} of {clients} with {partition}: {findings[0].title}"
     else:

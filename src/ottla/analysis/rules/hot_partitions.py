@@ -38,7 +38,7 @@ def rule(topic: str, events: Iterable[Event], options: Row) -> Iterator[Row]:
 def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     """Report each topic's largest partition against the average, with a finding for each that is skewed."""
     if not rows:
-        return Report("hot-partitions", "the input holds no topic with records", found=False, answered=False)
+        return Report("hot-partitions", "the input holds no topic with records", has_problem=False, conclusive=False)
     factor = float(options.get("factor", FACTOR))
     findings, table, series = [], [], []
     for row in sorted(rows, key=lambda row: row["topic"]):

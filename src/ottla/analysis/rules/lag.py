@@ -85,7 +85,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     known = [row for row in rows if row["has_log"]]
     if not known:
         verdict = "no group of the input has committed an offset for a partition whose log is in the input"
-        return Report("lag", verdict, found=False, answered=False)
+        return Report("lag", verdict, has_problem=False, conclusive=False)
     known.sort(key=lambda row: (-row["lag"], row["group"], row["partition"]))
     table: list[list[Any]] = [
         [row["group"], row["partition"], row["committed"], row["end"], row["lag"], row["worst"],

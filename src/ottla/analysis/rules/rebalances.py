@@ -160,7 +160,7 @@ def conclude(rows: list[Row], overview: Overview, options: Row) -> Report:
     """Report each group's rebalances and causes, with a finding for a group that rebalances too often or too long."""
     groups = _by_group(rows)
     if not groups:
-        return Report("rebalances", "no group of the input rebalances", found=False, answered=False)
+        return Report("rebalances", "no group of the input rebalances", has_problem=False, conclusive=False)
     long_ms = int(options.get("long_ms", LONG_MS))
     table: list[list[Any]] = []
     findings = []

@@ -236,8 +236,8 @@ class TargetOptions:
 
     def check(self) -> None:
         """Raise a usage error unless exactly one target is given."""
-        given = (self.to_offset, self.to_time, self.shift_by)
-        count = sum((self.to_earliest, self.to_latest, self.to_current, *(option is not None for option in given)))
+        targets = (self.to_offset, self.to_time, self.shift_by)
+        count = sum((self.to_earliest, self.to_latest, self.to_current, *(option is not None for option in targets)))
         if count != 1:
             raise usage("give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-time and --shift-by")
 

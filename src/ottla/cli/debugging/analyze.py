@@ -361,9 +361,9 @@ def show(report: Any, *, as_json: bool, html: Path | None) -> None:
             print_report(report, console())
     if html is not None and not as_json:
         typer.echo(f"written to {html}", err=True)
-    if not report.answered:
+    if not report.conclusive:
         raise typer.Exit(UNANSWERED)
-    if report.found:
+    if report.has_problem:
         raise typer.Exit(FOUND)
 
 

@@ -222,8 +222,8 @@ def _hexdump(frame: bytes, hidden: set[int], stop: int | None) -> Iterator[Text]
 def _tree_line(line: Line, show_secrets: bool) -> Text:
     from rich.text import Text
 
-    place = f"{line.position:>6}" if line.end > line.position else " " * 6
-    row = Text(f"{place}  ", style="dim")
+    position = f"{line.position:>6}" if line.end > line.position else " " * 6
+    row = Text(f"{position}  ", style="dim")
     row.append("  " * line.depth + "- ", style="dim")
     row.append(f".{line.label}", style="cyan" if line.value is not None or line.type else "bold cyan")
     if line.value is not None:

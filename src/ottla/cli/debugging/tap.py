@@ -72,7 +72,7 @@ class CaptureOptions:
         """Raise a usage error if a file would be lost or an option would be ignored."""
         if self.output is None:
             refuse = [
-                name for name, given in (("--overwrite", self.overwrite), ("--max-bytes", self.max_bytes)) if given
+                name for name, value in (("--overwrite", self.overwrite), ("--max-bytes", self.max_bytes)) if value
             ]
             if refuse:
                 raise usage(f"{refuse[0]} requires --output")

@@ -81,9 +81,9 @@ def dump(
     if values is not None and values not in VALUES:
         raise usage(f"--values {values}: use one of {', '.join(VALUES)}")
     full = paths.existing(path)
-    place = Path(full)
+    location = Path(full)
     disk = RealDisk()
-    if place.is_dir():
+    if location.is_dir():
         if not is_partition(full):
             raise usage(f"{path} is not a partition's folder; `ottla log ls {path}` lists those in a log directory")
         folder = read_folder(disk, full)
@@ -96,14 +96,14 @@ def dump(
         ]
         if not files:
             raise fail(f"{path} has no segment" + (" with these offsets" if folder.segments else ""))
-    elif place.suffix in (names.LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX) or place.name.endswith(
+    elif location.suffix in (names.LOG_SUFFIX, METADATA_SNAPSHOT_SUFFIX) or location.name.endswith(
         tuple(names.LOG_SUFFIX + mark for mark in (names.DELETED_SUFFIX, names.CLEANED_SUFFIX, names.SWAP_SUFFIX))
     ):
         files = [full]
     else:
-        _dump_small_file(disk, place, as_json)
+        _dump_small_file(disk, location, as_json)
         return
-    kind = values or _kind(place)
+    kind = values or _kind(location)
     printer = _BatchPrinter(records=records, as_json=as_json, kind=kind, show_secrets=show_secrets)
     failed = False
     for file in files:
@@ -112,10 +112,10 @@ def dump(
         raise typer.Exit(FAILED)
 
 
-def _kind(place: Path) -> str | None:
-    if place.suffix == METADATA_SNAPSHOT_SUFFIX:
+def _kind(path: Path) -> str | None:
+    if path.suffix == METADATA_SNAPSHOT_SUFFIX:
         return "metadata"
-    folder = place if place.is_dir() else place.parent
+    folder = path if path.is_dir() else path.parent
     if not is_partition(str(folder)):
         return None
     partition = names.parse_partition_dir(folder.name)
@@ -275,11 +275,11 @@ def _batch_line(header: BatchHeader, problem: str) -> str:
 # Small files -----------------------------------------------------------------------------------------------------
 
 
-def _dump_small_file(disk: RealDisk, place: Path, as_json: bool) -> None:
+def _dump_small_file(disk: RealDisk, path: Path, as_json: bool) -> None:
     try:
-        rows = list(_small_file(disk, place))
+        rows = list(_small_file(disk, path))
     except (CorruptIndexError, CorruptSnapshotError, CorruptCheckpointError) as error:
-        raise fail(f"{place}: {error}") from error
+        raise fail(f"{path}: {error}") from error
     for row in rows:
         if as_json:
             print_json(row)
@@ -287,13 +287,13 @@ def _dump_small_file(disk: RealDisk, place: Path, as_json: bool) -> None:
             typer.echo(" ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.items()))
 
 
-def _small_file(disk: RealDisk, place: Path) -> Iterator[dict[str, Any]]:
-    data = disk.read(str(place))
-    numbered = names.parse_numbered(place.name)
+def _small_file(disk: RealDisk, path: Path) -> Iterator[dict[str, Any]]:
+    data = disk.read(str(path))
+    numbered = names.parse_numbered(path.name)
     if numbered is not None:
         base = numbered.offset
         if numbered.kind == names.INDEX_SUFFIX:
-            log = place.with_name(names.offset_name(base, names.LOG_SUFFIX))
+            log = path.with_name(names.offset_name(base, names.LOG_SUFFIX))
             index = OffsetIndex.decode(base, data, log.stat().st_size if log.exists() else 1 << 62)
             for relative, position in zip(index.relative, index.positions, strict=True):
                 yield {"offset": base + relative, "position": position}
@@ -314,13 +314,13 @@ def _small_file(disk: RealDisk, place: Path) -> Iterator[dict[str, Any]]:
                     "last_sequence": producer.last_sequence,
                     "last_offset": producer.last_data_offset,
                 }
-    elif place.name == names.LEADER_EPOCH_CHECKPOINT:
+    elif path.name == names.LEADER_EPOCH_CHECKPOINT:
         for epoch, start in decode_epochs(data):
             yield {"epoch": epoch, "start_offset": start}
-    elif place.name in names.CHECKPOINTS:
+    elif path.name in names.CHECKPOINTS:
         for partition, offset in decode_offsets(data).items():
             yield {"topic": partition.topic, "partition": partition.partition, "offset": offset}
-    elif place.name == names.PARTITION_METADATA:
+    elif path.name == names.PARTITION_METADATA:
         yield {"topic_id": str(decode_partition_metadata(data))}
     else:
-        raise usage(f"{place} is not a file that `ottla log dump` can print")
+        raise usage(f"{path} is not a file that `ottla log dump` can print")

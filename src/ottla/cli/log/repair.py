@@ -14,7 +14,7 @@ from ottla.cli.options.commands import format_examples
 from ottla.cli.terminal.output import FAILED, fail, print_json
 from ottla.cli.terminal.progress import byte_progress
 from ottla.cluster.metadata.repair import MetadataChoice, repair_metadata
-from ottla.storage.check.record_removal import RecordPlace, remove_record
+from ottla.storage.check.record_removal import RecordLocation, remove_record
 from ottla.storage.check.repair import RepairReport, Step
 from ottla.storage.check.repair import repair as repair_files
 from ottla.storage.check.verify import bytes_to_check
@@ -91,7 +91,7 @@ def repair(
             lock = disk.lock(f"{root}/{LOCK_FILE}")
         env = StorageEnvironment(disk, VirtualClock(time.time_ns() // 1_000_000), SystemRandom())
         with byte_progress("repairing", 2 * bytes_to_check(disk, full), at_least=PROGRESS_BYTES) as progress:
-            dropped = [_drop(env, root, place, dry_run=dry_run) for place in _places(drop_record or ())]
+            dropped = [_drop(env, root, record, dry_run=dry_run) for record in _parse_locations(drop_record or ())]
             metadata_steps = repair_metadata(env, root, metadata, dry_run=dry_run)
             report = repair_files(env, full, truncate=truncate, dry_run=dry_run, progress=progress)
             report.steps[:0] = metadata_steps
@@ -112,12 +112,12 @@ def repair(
         raise typer.Exit(FAILED)
 
 
-def _places(texts: Sequence[str]) -> list[RecordPlace]:
-    return [RecordPlace.parse(text) for text in texts]
+def _parse_locations(texts: Sequence[str]) -> list[RecordLocation]:
+    return [RecordLocation.parse(text) for text in texts]
 
 
-def _drop(env: StorageEnvironment, root: str, place: RecordPlace, *, dry_run: bool) -> Step:
-    return Step(*remove_record(env, root, place, dry_run=dry_run))
+def _drop(env: StorageEnvironment, root: str, record: RecordLocation, *, dry_run: bool) -> Step:
+    return Step(*remove_record(env, root, record, dry_run=dry_run))
 
 
 def _print_json(report: RepairReport, dry_run: bool) -> None:

@@ -125,9 +125,9 @@ def client_properties(
     a warning, as in Kafka's tools: the file may be for other programs too.
     """
     usable = frozenset(known)
-    given = pairs("-X", words)
-    refuse_secrets(given)
-    for name in given:
+    overrides = pairs("-X", words)
+    refuse_secrets(overrides)
+    for name in overrides:
         if name not in usable:
             raise ValueError(f"-X {name}: this property has no effect here{_suggestion(name, usable)}")
     values: dict[str, str] = {}
@@ -136,7 +136,7 @@ def client_properties(
         unused = sorted(set(values) - usable)
         if unused:
             warn(f"{file}: no effect here: {', '.join(unused)}")
-    return values | given
+    return values | overrides
 
 
 def read_properties(option: str, file: str) -> dict[str, str]:

@@ -266,9 +266,9 @@ def _range(
     """Return the offsets to start at, and those to stop at if a time to stop at is given."""
     stops = [word for word in words if word.startswith("e@")]
     begins = [word for word in words if not word.startswith("e@")]
-    for given in (stops, begins):
-        if len(given) > 1:
-            raise ValueError(f"-o {given[0]} and -o {given[1]}: give one start and one e@TIME at most")
+    for options in (stops, begins):
+        if len(options) > 1:
+            raise ValueError(f"-o {options[0]} and -o {options[1]}: give one start and one e@TIME at most")
     until = None
     if stops:
         ends = offsets_at(client, topic, known, parse_time(stops[0][2:]))

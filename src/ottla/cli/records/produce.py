@@ -441,8 +441,8 @@ def _json_field(
         raise ValueError(f'no field {name}; write "{name}": null for a null')
     encoded = entry.get(encoded_name)
     if encoded is None:
-        given = entry.get(name)
-        return _json_bytes(given) if encoder is None or given is None else encoder.encode_value(given)
+        value = entry.get(name)
+        return _json_bytes(value) if encoder is None or value is None else encoder.encode_value(value)
     try:
         return base64.b64decode(encoded, validate=True)
     except (TypeError, ValueError) as error:

@@ -274,8 +274,8 @@ def _request(file: str, type_: SchemaType | None, references: list[str] | None) 
         )
     listed = []
     for word in references or ():
-        name, equals, place = word.partition("=")
-        subject, colon, number = place.rpartition(":")
+        name, equals, source = word.partition("=")
+        subject, colon, number = source.rpartition(":")
         if not equals or not colon or not number.isdigit():
             raise usage(f"--reference {word}: write NAME=SUBJECT:VERSION")
         listed.append({"name": name, "subject": subject, "version": int(number)})

@@ -80,8 +80,8 @@ class RegistryDecoder:
             value = codec.decode(payload)
         except (ValueError, RegistryRefusedError, RegistryUnreachableError) as error:
             part = "key" if is_key else "value"
-            place = f"{read.topic}-{read.partition} offset {read.record.offset}"
-            raise ValueError(f"{place}: cannot decode the {part}: {error}") from error
+            position = f"{read.topic}-{read.partition} offset {read.record.offset}"
+            raise ValueError(f"{position}: cannot decode the {part}: {error}") from error
         return json.dumps(value, ensure_ascii=False, default=_plain).encode()
 
 

@@ -72,7 +72,7 @@ class ResourceOptions:
 
     def resource(self, *, required: bool = False) -> tuple[ResourceType, str | None]:
         """Return the type and name of the resource; ANY and None if none is given."""
-        given = [
+        resources = [
             (kind, name)
             for kind, name in (
                 (ResourceType.TOPIC, self.topic),
@@ -84,9 +84,9 @@ class ResourceOptions:
             )
             if name is not None
         ]
-        if len(given) > 1 or (required and not given):
+        if len(resources) > 1 or (required and not resources):
             raise usage("acl: name one resource: --topic, --group, --transactional-id, --token, --user or --cluster")
-        return given[0] if given else (ResourceType.ANY, None)
+        return resources[0] if resources else (ResourceType.ANY, None)
 
     @property
     def pattern(self) -> PatternType:

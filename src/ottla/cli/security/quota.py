@@ -115,8 +115,8 @@ def remove(
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:
-    given = {USER: user, CLIENT_ID: client_id, IP: ip}
-    return {kind: None if name == DEFAULT else name for kind, name in given.items() if name is not None}
+    entity = {USER: user, CLIENT_ID: client_id, IP: ip}
+    return {kind: None if name == DEFAULT else name for kind, name in entity.items() if name is not None}
 
 
 def _required_entity(command: str, user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:

@@ -214,9 +214,9 @@ def serve(
     try:
         if dev_tls and properties is not None:
             raise ValueError("--dev-tls and a properties file cannot be used together: the file has listeners")
-        given = _configs(config or [])
+        config_overrides = _configs(config or [])
         tls = make_dev_tls() if dev_tls else None
-        overrides = {**(tls.configs if tls is not None else {}), **given}
+        overrides = {**(tls.configs if tls is not None else {}), **config_overrides}
         configs = node_configs(properties, data_dir, ports, overrides, "SSL" if dev_tls else "PLAINTEXT", racks)
         topics = [_seed_topic(word) for word in seed_topic or []]
         release = None if as_version is None else find_release(as_version)

@@ -62,8 +62,8 @@ def pairs(option: str, words: Iterable[str] | None) -> dict[str, str]:
 
 def refuse_together(first: str, *others: tuple[str, bool]) -> None:
     """Raise a usage error if one of the options that `first` makes meaningless is given."""
-    for name, given in others:
-        if given:
+    for name, value in others:
+        if value:
             raise usage(f"{first} and {name} cannot be used together: {name} would be ignored")
 
 

@@ -241,10 +241,10 @@ def mock_iterations(counts: Mapping[int, int], mechanism: str, secret: bytes, na
     if not total:
         return MIN_ITERATIONS
     digest = hmac.digest(secret, b"iterations of " + name.encode(), HASHES[mechanism])
-    place = int.from_bytes(digest[:8], "big") * total >> 64
+    index = int.from_bytes(digest[:8], "big") * total >> 64
     for iterations, users in sorted(counts.items()):
-        place -= users
-        if place < 0:
+        index -= users
+        if index < 0:
             return iterations
     raise AssertionError("the place lies beyond the distribution")
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _REMOTE_FILE = 0  # in place of an inode: a remote store does not tell whether a file was replaced
 
 
-def plain_path(given: str) -> str:
+def plain_path(location: str) -> str:
     """Return a path without the prefix `file:` and without trailing slashes; a relative one as the driver sees it."""
-    path = given.strip()
+    path = location.strip()
     if path.startswith("file:"):
         path = path.removeprefix("file:")
         path = path[2:] if path.startswith("//") else path

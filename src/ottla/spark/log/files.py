@@ -124,8 +124,8 @@ def metadata_values(path: str) -> Iterator[bytes]:
 def find_log_directories(text: str) -> list[LogDirectory]:
     """Return the log directories at a path, at several separated by commas, or one level below (one per broker)."""
     paths = []
-    for given in text.split(","):
-        path = plain_path(given)
+    for path_text in text.split(","):
+        path = plain_path(path_text)
         disk = disk_of(path)
         if not disk.is_dir(path):
             where = "there" if "://" in path else "on this machine"

@@ -60,9 +60,9 @@ class Plan:
     pushdown: bool
 
     @classmethod
-    def parse(cls, given: Any, isolation: str = READ_UNCOMMITTED) -> Plan:
+    def parse(cls, raw_options: Any, isolation: str = READ_UNCOMMITTED) -> Plan:
         """Parse and check all options before anything is read; `isolation` is the default isolation level."""
-        options = Options("ottla-log", given, KNOWN)
+        options = Options("ottla-log", raw_options, KNOWN)
         path = options.text("path")
         if not path:
             raise OptionError(

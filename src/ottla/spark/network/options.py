@@ -97,9 +97,9 @@ class NetworkPlan:
     ignored: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def parse(cls, given: Any, *, streaming: bool | None) -> NetworkPlan:
+    def parse(cls, raw_options: Any, *, streaming: bool | None) -> NetworkPlan:
         """Parse and check all options before any request is sent; `streaming` is None if it is not known."""
-        options = Options("ottla", given, KNOWN, side="read", ignored=IGNORED)
+        options = Options("ottla", raw_options, KNOWN, side="read", ignored=IGNORED)
         for name, winner in overridden_options(options):
             options.ignore(name, f"{winner} overrides it")
         bootstrap = options.required("kafka.bootstrap.servers", "localhost:9092")
@@ -116,7 +116,7 @@ class NetworkPlan:
                     raise OptionError(f"{name} is for spark.read; a stream ends with trigger(availableNow=True)")
         settings = ReadSettings(
             bootstrap,
-            tuple(sorted(security_settings(given).items())),
+            tuple(sorted(security_settings(raw_options).items())),
             options.text("kafka.client.id") or "ottla-spark",
             (options.integer("kafka.request.timeout.ms", 30_000, least=1) or 0) / 1000,
             choose_columns(options),

@@ -46,11 +46,11 @@ class NetworkSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for `spark.read`."""
-        given = NetworkPlan.parse(self.options, streaming=False)
-        if not given.pushdown:
+        network_plan = NetworkPlan.parse(self.options, streaming=False)
+        if not network_plan.pushdown:
             # Spark does not call schema() if the user gives one.
-            given.warn_ignored(NO_STREAM if schema == given.settings.columns.spark else None)
-        plan = _with_columns(given, schema)
+            network_plan.warn_ignored(NO_STREAM if schema == network_plan.settings.columns.spark else None)
+        plan = _with_columns(network_plan, schema)
         return FilteringNetworkReader(plan) if plan.pushdown else NetworkReader(plan)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

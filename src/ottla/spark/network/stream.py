@@ -63,16 +63,16 @@ class Position:
     start: dict[TopicPartition, int] | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Position:
+    def parse(cls, options: Mapping[str, Any]) -> Position:
         """Parse what Spark stored."""
-        ids: dict[str, str] = dict(given.get(_OLD_IDS, {}))
+        ids: dict[str, str] = dict(options.get(_OLD_IDS, {}))
         start = None
-        for name in given:
+        for name in options:
             if name.startswith(_NOTES):
                 notes = json.loads(name.removeprefix(_NOTES))
                 ids = notes.get("ids", {})
                 start = _parse_offsets(notes["start"]) if "start" in notes else None
-        return cls(_parse_offsets(given), ids, start)
+        return cls(_parse_offsets(options), ids, start)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Return what Spark must store, in a stable order."""
@@ -85,10 +85,10 @@ class Position:
         return offsets | {_NOTES + json.dumps(notes): {}} if notes else offsets
 
 
-def _parse_offsets(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def _parse_offsets(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic, int(number)): int(offset)
-        for topic, numbers in given.items()
+        for topic, numbers in offsets.items()
         if topic != _OLD_IDS and not topic.startswith(_NOTES)
         for number, offset in numbers.items()
     }

@@ -36,11 +36,11 @@ def answers(bootstrap: str, timeout: float = 3.0) -> bool:
 @contextmanager
 def broker(address: str | None, data_dir: Path) -> Iterator[tuple[str, bool]]:
     """Yield the bootstrap address and whether the broker was started here: the given, the default, or a new one."""
-    given = address or os.environ.get(BOOTSTRAP)
-    if given:
-        if not answers(given, 60.0):
-            raise PipelineError(f"no broker answers at {given}; start one with `ottla serve`, or omit -b")
-        yield given, False
+    bootstrap = address or os.environ.get(BOOTSTRAP)
+    if bootstrap:
+        if not answers(bootstrap, 60.0):
+            raise PipelineError(f"no broker answers at {bootstrap}; start one with `ottla serve`, or omit -b")
+        yield bootstrap, False
         return
     if answers(USUAL):
         yield USUAL, False

@@ -46,8 +46,8 @@ def line_in_sql(text: str) -> int | None:
     >>> line_in_sql("[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. SQLSTATE: 42601 (line 3, pos 7)")
     3
     """
-    found = _POSITION.search(text)
-    return None if found is None else int(found[1] or found[2])
+    match = _POSITION.search(text)
+    return None if match is None else int(match[1] or match[2])
 
 
 def _inside(filename: str, folder: Path) -> bool:

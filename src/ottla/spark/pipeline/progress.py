@@ -52,7 +52,7 @@ def lag(end: Any, latest: Any) -> int | None:
     read, there = _offsets(end), _offsets(latest)
     if there is None:
         return None
-    return sum(max(0, offset - (read or {}).get(place, 0)) for place, offset in there.items())
+    return sum(max(0, offset - (read or {}).get(partition, 0)) for partition, offset in there.items())
 
 
 def _named(source: dict[str, Any]) -> str:
@@ -61,16 +61,16 @@ def _named(source: dict[str, Any]) -> str:
     return ", ".join(sorted(topics)) or str(source.get("description", "?"))
 
 
-def _offsets(given: Any) -> dict[tuple[str, str], int] | None:
-    if isinstance(given, str):
+def _offsets(reported: Any) -> dict[tuple[str, str], int] | None:
+    if isinstance(reported, str):
         try:
-            given = json.loads(given)
+            reported = json.loads(reported)
         except ValueError:
             return None
-    if not isinstance(given, dict):
+    if not isinstance(reported, dict):
         return None
     offsets = {}
-    for topic, partitions in given.items():
+    for topic, partitions in reported.items():
         if not topic:  # topic ids of the format "ottla"
             continue
         if not isinstance(partitions, dict):

@@ -68,9 +68,9 @@ class SinkPlan:
     security: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, given: Any, schema: StructType) -> SinkPlan:
+    def parse(cls, raw_options: Any, schema: StructType) -> SinkPlan:
         """Parse and check options and columns before anything is sent."""
-        options = Options("ottla", given, OPTIONS, side="write")
+        options = Options("ottla", raw_options, OPTIONS, side="write")
         options.warn_ignored()
         bootstrap = options.required("kafka.bootstrap.servers", "localhost:9092")
         topic = options.text("topic")
@@ -93,7 +93,7 @@ class SinkPlan:
             max(options.size("kafka.batch.size", 512 * 1024), 16 * 1024),
             options.integer("kafka.transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS, least=1000) or 0,
             read_layout(schema, topic_given=topic is not None),
-            security_settings(given),
+            security_settings(raw_options),
         )
 
     def client(self) -> Client:

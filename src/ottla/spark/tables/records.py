@@ -135,8 +135,12 @@ class RecordTableReader(DataSourceReader):
             for row in batch.to_pylist():
                 decoded = self._table.decode(row)
                 if decoded is not None:
-                    place = {"logPartition": row["partition"], "offset": row["offset"], "timestamp": row["timestamp"]}
-                    rows.append(place | decoded)
+                    position = {
+                        "logPartition": row["partition"],
+                        "offset": row["offset"],
+                        "timestamp": row["timestamp"],
+                    }
+                    rows.append(position | decoded)
             if rows:
                 yield pa.RecordBatch.from_pylist(rows, schema=self._table.arrow())
 

@@ -127,7 +127,7 @@ def _by_version(format_: ColumnFormat, topics: list[str], version: str) -> Reade
         subject = f"{topics[0]}-{format_.column}"
     client = format_.registry.client()
     try:
-        found = client.version(subject, version)
+        registered = client.version(subject, version)
     except RegistryRefusedError as error:
         if not error.is_missing:
             raise
@@ -135,18 +135,20 @@ def _by_version(format_: ColumnFormat, topics: list[str], version: str) -> Reade
             f"the registry has no {'schema' if version == 'latest' else f'version {version}'} of subject {subject} "
             f"({error.message}); {format_.column}Subject names another subject"
         ) from error
-    return replace(_read(client, found), schema_id=found["id"], subject=subject, version=found["version"])
+    return replace(
+        _read(client, registered), schema_id=registered["id"], subject=subject, version=registered["version"]
+    )
 
 
 def _by_id(client: RegistryClient, schema_id: int) -> ReaderSchema:
     return replace(_read(client, client.schema(schema_id)), schema_id=schema_id)
 
 
-def _read(client: RegistryClient, found: dict[str, Any]) -> ReaderSchema:
+def _read(client: RegistryClient, version: dict[str, Any]) -> ReaderSchema:
     from ottla.schemas.values import fetch_references
 
-    references = tuple(fetch_references(client, found).items())
-    return ReaderSchema(found.get("schemaType") or "AVRO", found["schema"], references)
+    references = tuple(fetch_references(client, version).items())
+    return ReaderSchema(version.get("schemaType") or "AVRO", version["schema"], references)
 
 
 def _number(format_: ColumnFormat, chosen: str) -> int:

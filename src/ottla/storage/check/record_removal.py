@@ -42,14 +42,14 @@ LARGEST_GAP = 1 << 31
 """Offsets of a segment are relative to its base offset and have 31 bits."""
 
 
-class RecordPlace(NamedTuple):
+class RecordLocation(NamedTuple):
     """A record by its partition and offset."""
 
     partition: TopicPartition
     offset: int
 
     @classmethod
-    def parse(cls, text: str) -> RecordPlace:
+    def parse(cls, text: str) -> RecordLocation:
         """Parse TOPIC-PARTITION@OFFSET; raise ValueError for anything else."""
         name, _, offset = text.rpartition("@")
         folder = parse_partition_dir(name)
@@ -73,27 +73,29 @@ class Region(NamedTuple):
     header: BatchHeader | None
 
 
-def remove_record(env: StorageEnvironment, root: str, place: RecordPlace, *, dry_run: bool = False) -> tuple[str, str]:
+def remove_record(
+    env: StorageEnvironment, root: str, record: RecordLocation, *, dry_run: bool = False
+) -> tuple[str, str]:
     """Remove a record from its segment and rebuild the segment's indexes; return the file and what was done to it.
 
     Raise LookupError if the directory has no such partition, or the partition no such offset.
     """
-    path = f"{root}/{place.partition}"
+    path = f"{root}/{record.partition}"
     if not env.disk.is_dir(path):
-        raise LookupError(f"{root} has no partition {place.partition}")
+        raise LookupError(f"{root} has no partition {record.partition}")
     folder = read_folder(env.disk, path)
     for number, segment in enumerate(folder.segments):
         limit = _limit(folder, number)
-        if segment.base_offset <= place.offset < limit:
+        if segment.base_offset <= record.offset < limit:
             data = env.disk.read(segment.path())
             for region in regions(data, segment.base_offset, limit):
-                if region.first_offset <= place.offset <= region.last_offset:
-                    replacement, action = _without_record(data, region, place.offset)
+                if region.first_offset <= record.offset <= region.last_offset:
+                    replacement, action = _without_record(data, region, record.offset)
                     if not dry_run:
                         _write(env, segment, data[: region.start] + replacement + data[region.end :])
                     return segment.path(), action
-            return segment.path(), NOTHING.format(place.offset)
-    raise LookupError(f"{place.partition} has no offset {place.offset}")
+            return segment.path(), NOTHING.format(record.offset)
+    raise LookupError(f"{record.partition} has no offset {record.offset}")
 
 
 def regions(data: bytes, base_offset: int, limit: int) -> Iterator[Region]:

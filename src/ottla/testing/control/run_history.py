@@ -119,7 +119,7 @@ class RunHistory:
     ) -> list[Violation]:
         """Return the broken promises. `sent` tells how often the application sends a record; once if it is absent."""
         records = self._cluster.call(_read_topics)
-        found = [
+        anomalies = [
             *self._lost(records),
             *_duplicates(records, sent or {}),
             *self._reordered(records),
@@ -128,7 +128,7 @@ class RunHistory:
             *_zombies(records),
             *_hanging(records),
         ]
-        return [violation for violation in found if violation.check in checks]
+        return [violation for violation in anomalies if violation.check in checks]
 
     def _lost(self, records: list[LogRecord]) -> Iterator[Violation]:
         trimmed = {

@@ -152,5 +152,5 @@ def interrupt_after(seconds: float) -> Iterator[None]:
 def _message(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"\n  at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return text[:MESSAGE_CHARACTERS] + place
+    location = f"\n  at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
+    return text[:MESSAGE_CHARACTERS] + location

@@ -52,8 +52,8 @@ def parse_schedule(text: str) -> Schedule:
     """
     planned = []
     for part in text.split(SEPARATOR.strip()):
-        fault, found, point = part.strip().partition(" at ")
-        if not found:
+        fault, result, point = part.strip().partition(" at ")
+        if not result:
             raise ValueError(f"{part.strip()!r} is not a fault at a point; write for example disconnect at Produce#1")
         planned.append(PlannedFault(parse_fault(fault.strip()), parse_point(point.strip())))
     return Schedule(tuple(planned))

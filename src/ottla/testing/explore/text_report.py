@@ -43,10 +43,10 @@ def summary(result: Result) -> str:
     """Return one line: how much was explored and what was found."""
     if result.problem is not None:
         return f"{result.name}: not explored: {result.problem}"
-    found = f"{len(result.findings)} failures" if len(result.findings) != 1 else "1 failure"
+    count = f"{len(result.findings)} failures" if len(result.findings) != 1 else "1 failure"
     left = f", {result.left_out} schedules left out" if result.left_out else ""
     return (
-        f"{result.name}: {found}; {result.runs} runs in {result.seconds:.1f} s, "
+        f"{result.name}: {count}; {result.runs} runs in {result.seconds:.1f} s, "
         f"{result.points} points of {result.kinds_of_points} kinds{left}"
     )
 

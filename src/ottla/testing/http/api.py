@@ -83,8 +83,8 @@ class ControlApi:
         for operation, parameters in matching:
             if operation.method == method:
                 try:
-                    given = _read_parameters(operation, parameters, query)
-                    return 200, to_json(operation.run(self._target, given, _read_body(operation, body)))
+                    arguments = _read_parameters(operation, parameters, query)
+                    return 200, to_json(operation.run(self._target, arguments, _read_body(operation, body)))
                 except OperationError as error:
                     return error.status, {"error": str(error)}
                 except KeyError as error:
@@ -115,12 +115,12 @@ def _match_path(pattern: str, path: str) -> dict[str, str] | None:
 
 def _read_parameters(operation: Operation, path: dict[str, str], query: str) -> dict[str, str]:
     """Return path and query parameters; OperationError if one is unknown or has the wrong type."""
-    given = _parse_query(query)
-    unknown = sorted(set(given) - set(operation.query))
+    values = _parse_query(query)
+    unknown = sorted(set(values) - set(operation.query))
     if unknown:
         raise OperationError(400, f"unknown: {', '.join(unknown)}; known: {', '.join(operation.query) or 'none'}")
     types = {**PATH_TYPES, **{name: field.type for name, field in operation.query.items()}}
-    parameters = {**path, **given}
+    parameters = {**path, **values}
     for name, value in parameters.items():
         try:
             if types.get(name) in ("integer", "number"):
