@@ -28,6 +28,7 @@ BENCHMARKS = {
     "analysis": "Analyses: an event log on Spark, next to a plain Python script over the same lines",
     "stalls": "One loop: how long a client waits while others send what is slow to handle",
     "security": "Security: what ACLs and TLS cost",
+    "registry": "The schema registry: writes, lookups, start and memory with many subjects",
     "spark": "Topics as Spark tables: the official connector, ottla over the network, ottla-log on the files",
     "scaling": "Scaling: what a scan costs per GB, per task and per partition, and what the driver costs",
 }

@@ -17,7 +17,7 @@ from ottla.client.producer import Producer
 from ottla.client.reading import RecordReader, bounds
 from ottla.client.topics import create_topic
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.registry.records import SCHEMAS_TOPIC
+from ottla.registry.records import SCHEMAS_TOPIC, noop_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,6 +112,16 @@ class SchemasTopic:
             raise
         # A retry that the broker answers as a duplicate may have no offset: all that is committed includes it.
         return self.end() if self._appended_end is None else self._appended_end
+
+    def append_noop(self) -> None:
+        """Append a NOOP record outside of transactions.
+
+        Karapace waits until it has read the last offset of the topic, which it never does if that is the marker of a
+        transaction.
+        """
+        producer = Producer(self._client, idempotent=False)
+        producer.send(self.name, noop_key(), None, partition=0)
+        producer.flush()
 
     def _appended(self, delivered: Delivered) -> None:
         known = delivered.base_offset >= 0

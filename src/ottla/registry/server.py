@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 START_SECONDS: Final = 120.0
 WRITE_SECONDS: Final = 60.0
 WRITE_ATTEMPTS: Final = 10
+SETTLE_SECONDS: Final = 0.2
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -61,6 +62,9 @@ class RegistryServer:
         self._writing: asyncio.Lock | None = None
         self._io = ThreadPoolExecutor(1, "ottla-registry-io")
         self._topic: SchemasTopic | None = None
+        self._ends_with_marker = False
+        self._settling: asyncio.TimerHandle | None = None
+        self._settle_task: asyncio.Task[None] | None = None
 
     def start(self) -> RegistryServer:
         """Read the topic and serve; return when requests are answered."""
@@ -119,13 +123,16 @@ class RegistryServer:
             await self._call(topic.create)
             records, self._position = await self._call(topic.read_all)
             self._replay(records)
+            self._ends_with_marker = bool(records) and records[-1].offset + 1 < self._position
             cluster_id = await self._call(lambda: topic.cluster_id)
             topic.follow(self._position, self._deliver)
             await web.serve(RegistryApi(self.service, self.write, cluster_id, self._access).routes(), refuse)
             ready.set()
+            self._settle_later()
             await self._stop.wait()
         finally:
             await web.stop()
+            await self._settle()
             await self._call(topic.close)
 
     async def _call(self, function: Callable[..., Any], *args: object) -> Any:
@@ -145,6 +152,30 @@ class RegistryServer:
         self._position = max(self._position, position)
         async with self._moved:
             self._moved.notify_all()
+
+    def _settle_later(self) -> None:
+        """Append a NOOP record when no write has followed for a while."""
+        assert self._loop is not None
+        if self._settling is not None:
+            self._settling.cancel()
+        if self._ends_with_marker:
+            self._settling = self._loop.call_later(SETTLE_SECONDS, self._spawn_settle)
+
+    def _spawn_settle(self) -> None:
+        assert self._loop is not None
+        self._settle_task = self._loop.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        assert self._writing is not None
+        assert self._topic is not None
+        async with self._writing:
+            if not self._ends_with_marker:
+                return
+            self._ends_with_marker = False
+            try:
+                await self._call(self._topic.append_noop)
+            except (KafkaError, ConnectionFailedError, OSError) as error:
+                log.info("the topic _schemas ends with the marker of a transaction: %s", error)
 
     async def _reach(self, offset: int) -> None:
         """Wait until everything below an offset is replayed."""
@@ -167,6 +198,8 @@ class RegistryServer:
                             await self._reach(await self._call(self._topic.append, change.records))
                         except FencedError:
                             continue
+                        self._ends_with_marker = True
+                        self._settle_later()
                     return change.result()
             except TimeoutError:
                 raise timed_out() from None
