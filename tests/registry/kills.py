@@ -6,6 +6,7 @@ After every kill: each acknowledged registration is there with its id and versio
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import random
 import signal
@@ -14,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 
 from .http_client import Http
@@ -67,12 +67,12 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _write(url: str, counter: object, stop: threading.Event) -> dict[str, tuple[int, int]]:
-    http, done = Http(url), {}
+    registry, done = Http(url), {}
     while not stop.is_set():
         number = next(counter)  # type: ignore[call-overload]
         try:
-            answer = http.register(f"s{number % 50}", _schema(number))
-        except (urllib.error.URLError, OSError, ValueError):
+            answer = registry.register(f"s{number % 50}", _schema(number))
+        except (http.client.HTTPException, OSError, ValueError):
             break
         if answer.status == 200:
             done[_schema(number)] = answer.body["id"], answer.body["version"]
