@@ -191,6 +191,7 @@ class BatchCommit:
                     "Nothing of the batch is committed, and the next start writes it. Set a longer "
                     "kafka.transaction.timeout.ms (up to the brokers' transaction.max.timeout.ms), or smaller batches"
                 )
+            self._warn_deleted(decision, found, missing)
         self.record(client, producer, decision.without(dead), dead)
         return decision.without(dead)
 
@@ -202,13 +203,7 @@ class BatchCommit:
             missing = [entry for entry in aborted if found.incomplete(entry)]
             if missing and not found.deleted:
                 self._revoke(client, producer, decision, found, missing)
-            if missing:
-                warn(
-                    "ottla",
-                    f"batch {decision.batch} of query {self.query}: {_missing(found, missing)} rows were deleted from "
-                    f"{', '.join(f'{topic}-{index}' for topic, index in found.deleted)} before or after their "
-                    "transactions were aborted",
-                )
+            self._warn_deleted(decision, found, missing)
             for start in range(0, len(aborted), _COPIED_TOGETHER):
                 group = aborted[start : start + _COPIED_TOGETHER]
                 decision = decision.without(group)
@@ -325,6 +320,16 @@ class BatchCommit:
                 )
             time.sleep(0.2)
         return [entry for entry in transactions if found.logged[entry].ended is not ControlType.COMMIT], found
+
+    def _warn_deleted(self, decision: Decision, found: Search, missing: Sequence[SinkTransaction]) -> None:
+        """Report rows of aborted transactions that retention, DeleteRecords or the deletion of a topic removed."""
+        if missing:
+            partitions = ", ".join(f"{topic}-{index}" for topic, index in found.deleted)
+            warn(
+                "ottla",
+                f"batch {decision.batch} of query {self.query}: {_missing(found, missing)} rows were deleted from "
+                f"{partitions} before or after their transactions were aborted",
+            )
 
     def _revoke(
         self,
