@@ -20,7 +20,7 @@ NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "pipelines"
 
 
-@pytest.mark.parametrize("name", ["sessions", "enrichment", "changes"])
+@pytest.mark.parametrize("name", ["sessions", "enrichment", "changes", "typed"])
 def test_example_equals_plain_python_after_kills(name: str, spark_kafka: SparkKafka) -> None:
     module = load(EXAMPLES / name)
     # As outside of our tests: time that has gone on ends sessions without another click.
