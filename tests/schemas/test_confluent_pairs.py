@@ -63,7 +63,13 @@ def _with_draft(schema: Any, draft: str | None) -> Any:
 
 @pytest.mark.parametrize(("case", "newest"), cases("protobuf-provider", PROTOBUF_FILES))
 def test_protobuf_pair(case: dict[str, Any], newest: bool) -> None:
-    old, new = ProtobufSchema.parse(case["original_schema"]), ProtobufSchema.parse(case["update_schema"])
+    old, new = (
+        ProtobufSchema.parse(
+            case[f"{side}_schema"],
+            {entry["name"]: entry["dependency"] for entry in case.get(f"{side}_dependencies") or ()},
+        )
+        for side in ("original", "update")
+    )
     differences = compare_protobuf(old.file, old.dependencies, new.file, new.dependencies)
     shown = sorted(map(str, differences))
     verdict = all(difference.type in COMPATIBLE for difference in differences)

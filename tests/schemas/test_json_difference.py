@@ -122,6 +122,32 @@ PAIRS: list[tuple[Any, Any, list[str]]] = [
 ]
 
 
+NEW_DRAFT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({"$id": "a"}, {"$id": "b"}, []),
+        ({"properties": {}, "maxProperties": 1}, {"properties": {}}, []),
+        ({"properties": {}, "minProperties": 1}, {"properties": {}}, []),
+        ({"properties": {}, "additionalProperties": False}, {"properties": {}}, []),
+        ({"type": "array", "contains": N, "minContains": 1}, {"type": "array", "contains": N}, []),
+        (
+            {"type": "array", "contains": N},
+            {"type": "array", "contains": N, "minContains": 2},
+            ["MIN_CONTAINS_INCREASED"],
+        ),
+        ({"maxProperties": 2}, {"maxProperties": 1}, ["MAX_PROPERTIES_DECREASED"]),
+        ({"type": "array", "prefixItems": [S]}, {"type": "array", "prefixItems": [N]}, ["TYPE_CHANGED"]),
+        (obj({"a": S}, dependentRequired={"a": ["b"]}), obj({"a": S}), ["DEPENDENCY_ARRAY_REMOVED"]),
+    ],
+)
+def test_differences_in_draft_2020_12(old: Any, new: Any, expected: list[str]) -> None:
+    first, second = (JsonSchema.parse(json.dumps({**NEW_DRAFT, **value})) for value in (old, new))
+    assert [difference.type for difference in compare(first.loader, second.loader)] == expected
+
+
 @pytest.mark.parametrize(("old", "new", "expected"), PAIRS, ids=[f"{n:02}" for n in range(len(PAIRS))])
 def test_differences_of_two_schemas(old: Any, new: Any, expected: list[str]) -> None:
     first, second = (JsonSchema.parse(json.dumps(value)) for value in (old, new))

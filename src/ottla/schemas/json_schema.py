@@ -30,6 +30,7 @@ _ARRAY: Final = (
 )  # fmt: skip
 _NUMBER: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _STRING: Final = ("minLength", "maxLength", "pattern", "format")
+_NEW_DRAFTS: Final = ("2019-09", "2020-12")
 _CRITERIA: Final = ("allOf", "anyOf", "oneOf")
 
 
@@ -111,6 +112,7 @@ class Loader:
         for document in list(self._documents.values()):
             for identifier, value in _identified(document, ""):
                 self._documents.setdefault(identifier, value)
+        self._is_new_draft = isinstance(root, dict) and any(name in str(root.get("$schema")) for name in _NEW_DRAFTS)
         self._nodes: dict[int, Node] = {}
         self._keep: list[Any] = []
 
@@ -168,6 +170,8 @@ class Loader:
     def _reduce(self, value: dict[str, Any], base: str) -> Node:
         if "$ref" in value:
             return Node("reference", value, base)
+        if self._is_new_draft:
+            value = _as_new_draft(value)
         nodes = [Node("enum", value, base)] if "enum" in value else []
         for criterion in _CRITERIA:
             if criterion in value:
@@ -190,6 +194,15 @@ class Loader:
             return [_typed_node(kind, value, base)]
         sniffed = (("object", _OBJECT), ("array", _ARRAY), ("number", _NUMBER), ("string", _STRING))
         return [Node(name, value, base) for name, keywords in sniffed if any(keyword in value for keyword in keywords)]
+
+
+def _as_new_draft(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords that Confluent compares in drafts 2019-09 and 2020-12, for which it has another parser.
+
+    It ignores `$id` and `properties` without entries, and `contains` has a `minContains` of 1.
+    """
+    kept = {name: entry for name, entry in value.items() if name != "$id" and (name != "properties" or entry)}
+    return {"minContains": 1, **kept} if "contains" in kept else kept
 
 
 def _typed_node(kind: Any, value: dict[str, Any], base: str) -> Node:
