@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PARTS = ("driver", "tasks", "shipping")
 ROUNDS = 5
+EMPTY_TASKS = 5_000
 
 
 def main() -> None:
@@ -126,6 +127,11 @@ def tasks(work: Path, sizes: list[int], splits: list[int]) -> None:
         )
     job, per_gb, per_task = fit(points)
     print(f"\nLeast squares: {job:.2f} s a job, {per_gb:.2f} s a GB, {per_task * 1000:.0f} ms a task.")
+    spark.range(0, 1000, 1, 1000).count()
+    with Meter(0) as meter:
+        spark.range(0, EMPTY_TASKS, 1, EMPTY_TASKS).count()
+    each = meter.cost.processor / EMPTY_TASKS * 1000
+    print(f"A task without Python and without data: {each:.1f} ms in driver and executor ({EMPTY_TASKS:,} tasks).")
     spark.stop()
 
 
