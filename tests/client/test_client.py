@@ -14,6 +14,7 @@ from ottla.client import BrokerConnection, Client, ConnectionFailedError
 from ottla.client.client import EARLIEST, LATEST, TRANSACTION, parse_address
 from ottla.client.configs import Operation, Resource, alter_configs, describe_configs
 from ottla.client.groups import commit, committed, delete_group, describe_group, list_groups
+from ottla.client.producer import Producer
 from ottla.client.reading import RecordReader, bounds, offsets_at
 from ottla.client.topics import create_partitions, create_topic, delete_records, delete_topic
 from ottla.client.transactions import describe_producers, describe_transaction, list_transactions
@@ -314,3 +315,32 @@ def test_transactions_are_listed(client: Client, cluster: Cluster) -> None:
     assert [topic.topic for topic in state.topics] == ["ledger"]
     assert describe_producers(client, "ledger", [0])[0][0].current_txn_start_offset == 0
     producer.abort()
+
+
+def racks() -> Cluster:
+    return Cluster(2, racks=["north", "south"], topics={"t": {"partitions": 1, "replication_factor": 2}})
+
+
+def test_fetch_goes_to_the_replica_in_the_clients_rack_and_back_to_the_leader() -> None:
+    with racks() as cluster:
+        leader = cluster.partition("t", 0).leader
+        with Client(cluster.bootstrap, rack=["south", "north"][leader - 1]) as client:
+            producer = Producer(client)
+            producer.send("t", None, b"x")
+            producer.flush()
+            for _ in range(2):
+                assert client.fetch("t", {0: 0})[0].records
+            assert len(cluster.requests("Fetch", node=leader)) == 1, "the leader named the follower once"
+            assert len(cluster.requests("Fetch", node=3 - leader)) == 2
+            client._followers["t", 0] = (99, float("inf"))  # a follower that is gone
+            assert client.fetch("t", {0: 0})[0].records
+            client._followers["t", 0] = (3 - leader, 0.0)  # expired
+            assert client.fetch("t", {0: 0})[0].records
+
+
+def test_fetch_without_rack_goes_to_the_leader() -> None:
+    with racks() as cluster:
+        leader = cluster.partition("t", 0).leader
+        with Client(cluster.bootstrap) as client:
+            client.fetch("t", {0: 0}, max_wait_ms=1)
+        assert cluster.requests("Fetch", node=3 - leader) == []

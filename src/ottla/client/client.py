@@ -34,6 +34,8 @@ EARLIEST = -2
 LATEST = -1
 GROUP = 0
 TRANSACTION = 1
+FOLLOWER_SECONDS = 300.0
+"""How long fetches stay with a follower before the leader is asked again: metadata.max.age.ms of Kafka's clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class _Metadata:
 class Client:
     """Connections to the brokers of a cluster, for one thread; `dial` opens their sockets in place of TCP and TLS.
 
+    With a `rack`, fetches go to the replica that the leader names as closest (KIP-392).
+
     >>> with Client("localhost:9092") as client:  # doctest: +SKIP
     ...     for topic in client.topics():
     ...         print(topic.name, len(topic.partitions))
@@ -84,6 +88,7 @@ class Client:
         timeout: float = 30.0,
         security: Security | None = None,
         dial: Dial | None = None,
+        rack: str = "",
     ) -> None:
         listed = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
         self._bootstrap = [parse_address(address) for address in listed if address.strip()]
@@ -96,6 +101,8 @@ class Client:
         self._connections: dict[tuple[str, int], BrokerConnection] = {}
         self._metadata = _Metadata()
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._rack = rack
+        self._followers: dict[TopicPartition, tuple[int, float]] = {}
 
     def __enter__(self) -> Client:
         return self
@@ -343,19 +350,45 @@ class Client:
         partition_max_bytes: int = 1024 * 1024,
         read_committed: bool = False,
     ) -> dict[int, PartitionData]:
-        """Fetch whole record batches from these offsets on, with one request per leader; return them by partition."""
+        """Fetch whole record batches from these offsets on, with one request per node; return them by partition."""
 
         def attempt() -> dict[int, PartitionData]:
-            info = self.topic(topic)
             fetched: dict[int, PartitionData] = {}
-            for node, group in self.by_leader(topic, list(offsets)).items():
-                connection = self.node(node)
-                by_id = connection.best_version(1) >= 13 and info.id != ZERO_UUID
-                request = FetchRequest(
+            remaining = list(offsets)
+            while remaining:
+                again: list[int] = []
+                for node, group in self._by_replica(topic, remaining).items():
+                    try:
+                        partitions = request(node, group)
+                    except ConnectionFailedError:
+                        if not self._return_to_leader(topic, group):
+                            raise
+                        again += group
+                        continue
+                    for data in partitions:
+                        if data.error_code and self._return_to_leader(topic, [data.partition_index]):
+                            again.append(data.partition_index)
+                        elif data.error_code:
+                            where = f"{topic}-{data.partition_index} at {offsets[data.partition_index]}"
+                            raise KafkaError(data.error_code, where)
+                        elif self._follow(topic, data.partition_index, data.preferred_read_replica):
+                            again.append(data.partition_index)
+                        else:
+                            fetched[data.partition_index] = data
+                remaining = again
+            return fetched
+
+        def request(node: int, group: list[int]) -> list[PartitionData]:
+            info = self.topic(topic)
+            connection = self.node(node)
+            by_id = connection.best_version(1) >= 13 and info.id != ZERO_UUID
+            answer = connection.send(
+                FetchRequest(
                     max_wait_ms=max_wait_ms,
                     min_bytes=min_bytes,
                     max_bytes=max_bytes,
                     isolation_level=1 if read_committed else 0,
+                    rack_id=self._rack,
                     topics=[
                         FetchTopic(
                             topic="" if by_id else topic,
@@ -371,20 +404,41 @@ class Client:
                             ],
                         )
                     ],
-                )
-                answer = connection.send(request, FetchResponse, timeout=self._timeout + max_wait_ms / 1000)
-                if answer.error_code:
-                    raise KafkaError(answer.error_code, f"fetch from broker {node}")
-                for topic_data in answer.responses:
-                    for data in topic_data.partitions:
-                        if data.error_code:
-                            raise KafkaError(
-                                data.error_code, f"{topic}-{data.partition_index} at {offsets[data.partition_index]}"
-                            )
-                        fetched[data.partition_index] = data
-            return fetched
+                ),
+                FetchResponse,
+                timeout=self._timeout + max_wait_ms / 1000,
+            )
+            if answer.error_code:
+                raise KafkaError(answer.error_code, f"fetch from broker {node}")
+            return [data for topic_data in answer.responses for data in topic_data.partitions]
 
         return self.retrying(attempt, topics=[topic])
+
+    def _by_replica(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
+        """Return the partitions to fetch from each node: the closest replica that a leader named, else the leader."""
+        if not self._followers:
+            return self.by_leader(topic, partitions)
+        now = time.monotonic()
+        grouped: dict[int, list[int]] = {}
+        for partition in partitions:
+            node, until = self._followers.get((topic, partition), (-1, 0.0))
+            if until <= now:
+                self._followers.pop((topic, partition), None)
+                node = self.leader(topic, partition)
+            grouped.setdefault(node, []).append(partition)
+        return grouped
+
+    def _follow(self, topic: str, partition: int, node: int) -> bool:
+        """Fetch a partition from the replica that its leader named, if it named one (not -1); return whether it did."""
+        if node < 0 or (topic, partition) in self._followers:
+            return False
+        self._followers[topic, partition] = (node, time.monotonic() + FOLLOWER_SECONDS)
+        return True
+
+    def _return_to_leader(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Fetch partitions from their leaders again; return whether one of them was fetched from a follower."""
+        followed = [self._followers.pop((topic, partition), None) for partition in partitions]
+        return any(follower is not None for follower in followed)
 
     def by_leader(self, topic: str, partitions: Iterable[int]) -> dict[int, list[int]]:
         """Return the partitions that each leader leads, by node id."""

@@ -29,6 +29,7 @@ _HONOURED: Final[dict[Side, frozenset[str]]] = {
         {
             "bootstrap.servers",
             "client.id",
+            "client.rack",
             "fetch.max.bytes",
             "fetch.max.wait.ms",
             "fetch.min.bytes",
@@ -116,7 +117,6 @@ _IGNORED_READ: Final[dict[str, tuple[str, ...]]] = {
     "reads create no topics": ("allow.auto.create.topics",),
     "a pattern selects no internal topics": ("exclude.internal.topics",),
     "reads are not those of a share consumer": ("share.acknowledgement.mode", "share.acquire.mode"),
-    "reads go to the leader of each partition": ("client.rack",),
     "last stable offsets are required where read_committed is set": (
         "internal.throw.on.fetch.stable.offset.unsupported",
     ),

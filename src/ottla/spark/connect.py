@@ -27,11 +27,13 @@ def security_settings(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def open_client(bootstrap: str, settings: Mapping[str, str], *, client_id: str, timeout: float) -> Client:
-    """Return a client that is not connected yet."""
+def open_client(
+    bootstrap: str, settings: Mapping[str, str], *, client_id: str, timeout: float, rack: str = ""
+) -> Client:
+    """Return a client that is not connected yet; `rack` selects the closest replica for fetches."""
     security = _security(settings)
     try:
-        return Client(bootstrap, client_id=client_id, timeout=timeout, security=security)
+        return Client(bootstrap, client_id=client_id, timeout=timeout, security=security, rack=rack)
     except ValueError as error:
         raise OptionError(
             f"kafka.bootstrap.servers: {error}, for example localhost:9092 or one:9092,two:9092"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +51,8 @@ IGNORED: Final = {
     "fetchOffset.numRetries": "offsets are requested again until kafka.request.timeout.ms is over",
     "fetchOffset.retryIntervalMs": "offsets are requested again until kafka.request.timeout.ms is over",
 }
+RACK_VARIABLE: Final = "OTTLA_CLIENT_RACK"
+"""Environment variable of an executor with its rack: the same option for all executors would send all to one rack."""
 FETCH_BYTES: Final = 4 << 20
 RESPONSE_BYTES: Final = 50 << 20
 
@@ -71,10 +74,14 @@ class ReadSettings:
     response_bytes: int
     poll_timeout: float
     times: tuple[int, int] | None = None
+    rack: str | None = None
 
     def client(self) -> Client:
-        """Return a client that is not connected yet."""
-        return open_client(self.bootstrap, dict(self.security), client_id=self.client_id, timeout=self.timeout)
+        """Return a client that is not connected yet; without kafka.client.rack, the machine's own rack is used."""
+        rack = os.environ.get(RACK_VARIABLE, "") if self.rack is None else self.rack
+        return open_client(
+            self.bootstrap, dict(self.security), client_id=self.client_id, timeout=self.timeout, rack=rack
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ class NetworkPlan:
             options.integer("kafka.fetch.min.bytes", 1) or 0,
             options.size("kafka.fetch.max.bytes", RESPONSE_BYTES),
             (options.integer("kafkaConsumer.pollTimeoutMs", 120_000, least=1) or 0) / 1000,
+            rack=options.text("kafka.client.rack"),
         )
         start = parse_start(options, streaming=streaming is not False)
         strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
