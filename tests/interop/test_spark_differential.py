@@ -83,9 +83,12 @@ def test_seeded_reads_equal_those_of_connector(answers: list[dict[str, Any]]) ->
         for name, other in answer["formats"].items():
             if "error" in connector and "error" in other:
                 continue
+            # With minPartitions the connector does not check that a range ends behind its start.
+            if "minPartitions" in answer["options"] and "the end is before the start" in other.get("error", ""):
+                continue
             if connector != other:
                 differences.append((answer["seed"], name, answer["options"], _short(connector), _short(other)))
-    assert differences == []
+    assert differences == [], "\n".join(map(str, differences))
     assert sum("rows" in answer["formats"]["ottla"] for answer in cases) > CASES // 4
 
 

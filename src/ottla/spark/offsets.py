@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ottla.spark.data_loss import report_loss, warn
+from ottla.spark.data_loss import report_loss
 from ottla.spark.java_pattern import JavaPattern, PatternError
 from ottla.spark.options import OptionError
 from ottla.storage.names import METADATA_TOPIC, TopicPartition
@@ -110,33 +110,20 @@ class Bound:
             raise OptionError(f"{name} must name every partition that is read{hint}; it lacks {listed}")
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """The offset at which a read of one partition begins or ends; explicit if not from earliest or latest."""
-
-    offset: int
-    explicit: bool = False
-
-
 def available_range(
     source: str,
     partition: TopicPartition,
-    start: Edge,
-    end: Edge,
+    first: int,
+    last: int,
     available: tuple[int, int],
     *,
     fail_on_data_loss: bool,
 ) -> tuple[int, int]:
     """Return the offsets to read, of those that a batch read requests; report those that the log does not have."""
-    first, last = start.offset, end.offset
-    if start.explicit and end.explicit and first > last:
+    if first > last:
         raise OptionError(f"{partition} would be read from offset {first} to {last}: the end is before the start")
     low, high = available
-    if first >= last:
-        if start.explicit and first > high:
-            warn(source, f"{partition} ends at offset {high}: nothing is read from the starting offset {first} on")
-        return first, first
-    if first < low or last > high:
+    if first < last and (first < low or last > high):
         report_loss(
             source,
             f"{partition} has offsets {low} to {high}, and the read requests {first} to {last}: records are gone",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 
@@ -296,6 +297,22 @@ def test_deleted_records_fail_export_unless_allowed(command: Command, cluster: C
     )
     assert command("short", tmp_path, "--skip-lost")[0] == 0
     assert sorted(row["value"] for row in read_back(tmp_path)) == ["a", "d"]
+
+
+def test_log_directory_export_reads_partitions_added_since(spark: SparkSession, tmp_path: Path) -> None:
+    folder, data = tmp_path / "out", str(tmp_path / "data")
+    plan = ExportPlan("grown", str(folder), log_dir=data, by="none")
+    with Cluster(topics=["grown:1"], data_dir=data) as cluster:
+        send_values(cluster, "grown", b"a")
+        assert export(spark, plan).rows == 1
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_partitions([NewPartitions("grown", 3)])["grown"].result(60)
+        with Client(cluster.bootstrap) as client:
+            producer = Producer(client)
+            producer.send("grown", None, b"b", partition=2)
+            producer.flush()
+        assert export(spark, plan).rows == 1
+    assert sorted(row["value"] for row in read_back(folder)) == ["a", "b"]
 
 
 def descriptor_set() -> bytes:

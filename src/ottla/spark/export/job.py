@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.export.files import Entry, ExportError, Files, Journal, clean_up, loadable, publish
 from ottla.spark.export.iceberg import append_to_iceberg, check_iceberg
 from ottla.spark.export.values import VALUE_FORMATS, ValueDecoder
-from ottla.spark.offsets import EARLIEST
+from ottla.spark.log.files import LAST_BATCH, find_log_directories, find_logs
+from ottla.spark.offsets import EARLIEST, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "delta", "iceberg")
 PARTITIONINGS: Final = {"none": (), "date": ("date",), "hour": ("date", "hour")}
 _SMALLEST_TARGET: Final = 64 * 1024
+_FAR_FUTURE: Final = str(2**53)  # in ms, behind every record
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +236,11 @@ def _starts(plan: ExportPlan, ended: dict[str, int], first_offsets: dict[str, in
 
 
 def _find_topic(plan: ExportPlan) -> tuple[str | None, dict[str, int]]:
-    """Return the topic's id and start offsets; a log directory does not hold the latter without a scan."""
+    """Return the topic's id, if a broker tells it, and the start offset of each partition."""
     if plan.bootstrap is None:
-        return None, {}
+        assert plan.log_dir is not None
+        logs = find_logs(find_log_directories(plan.log_dir), Selection(names=(plan.topic,)), LAST_BATCH)
+        return None, {str(log.partition.partition): log.start_offset for log in logs}
     from ottla.spark.connect import open_client, reachable, security_settings
 
     with (
@@ -256,10 +260,14 @@ def _read(spark: SparkSession, plan: ExportPlan, offsets: dict[str, int]) -> Dat
         .option("includeHeaders", "true")
     )
     reader = reader.option("kafka.isolation.level", "read_committed" if plan.read_committed else "read_uncommitted")
+    if starting == "latest":  # which a batch read refuses, because it is empty
+        strategy = {"startingTimestamp": _FAR_FUTURE, "startingOffsetsByTimestampStrategy": "latest"}
+        reader = reader.options(**strategy)
+    else:
+        reader = reader.option("startingOffsets", starting)
     if plan.bootstrap is not None:
-        reader = reader.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)
-        return reader.option("startingOffsets", starting).load()
-    return reader.format("ottla-log").option("startingOffsets", starting).load(plan.log_dir)
+        return reader.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap).load()
+    return reader.format("ottla-log").load(plan.log_dir)
 
 
 def _write(frame: DataFrame, plan: ExportPlan, staging: str) -> None:

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 # A batch found through an index is one of the first few at that position.
 _FIRST_READ: Final = 32 << 10
 _FEW_RECORDS: Final = 128
-READ_UP_TO: Final = ("auto", "highWatermark", "lastBatch")
+LAST_BATCH: Final = "lastBatch"
+READ_UP_TO: Final = ("auto", "highWatermark", LAST_BATCH)
 
 
 @dataclass(slots=True)
@@ -173,7 +174,7 @@ def find_logs(directories: list[LogDirectory], selection: Selection, read_up_to:
                 )
             if read_up_to == "auto" and replicas is None:
                 replicas = directory.replicas()
-            single = read_up_to == "lastBatch" or (replicas or {}).get(key) == 1
+            single = read_up_to == LAST_BATCH or (replicas or {}).get(key) == 1
             try:
                 folder = read_folder(disk, path)
             except FileNotFoundError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.records.batch import MAGIC, MAGIC_POSITION
 from ottla.spark.log.disk import disk_of, identity
-from ottla.spark.offsets import EARLIEST, LATEST, Edge, available_range
+from ottla.spark.offsets import EARLIEST, LATEST, available_range
 from ottla.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _later(log: PartitionFiles, timestamp: int) -> int:
     return log.end_offset if offset is None else offset
 
 
-def _edge(log: PartitionFiles, bound: Bound, stable: int, *, strict: bool = False) -> Edge:
+def _edge(log: PartitionFiles, bound: Bound, stable: int, *, strict: bool = False) -> int:
     """Resolve one side of a read; if `strict`, a record at its timestamp or later must exist."""
     timestamp = bound.time(*log.partition)
     if timestamp is not None:
@@ -144,11 +144,11 @@ def _edge(log: PartitionFiles, bound: Bound, stable: int, *, strict: bool = Fals
                 f"{log.partition} has no record at {timestamp} ms or later; give an earlier startingTimestamp, or "
                 f"startingOffsetsByTimestampStrategy=latest to read nothing from it"
             )
-        return Edge(stable if offset is None else min(offset, stable), explicit=True)
+        return stable if offset is None else min(offset, stable)
     offset = bound.offset(*log.partition)
     if offset in (EARLIEST, LATEST):
-        return Edge(log.start_offset if offset == EARLIEST else stable)
-    return Edge(offset, explicit=True)
+        return log.start_offset if offset == EARLIEST else stable
+    return offset
 
 
 def plan_tasks(ranges: list[ScanRange], *, largest: int = LARGEST_TASK, least_tasks: int = 0) -> list[list[Piece]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.spark.offsets import EARLIEST, LATEST, Edge, available_range
+from ottla.spark.offsets import EARLIEST, LATEST, available_range
 from ottla.spark.options import OptionError
 from ottla.storage.names import TopicPartition
 
@@ -119,11 +119,11 @@ class Bounds:
 
 def resolve(
     client: Client, bound: Bound, bounds: Bounds, name: str, *, strict_times: bool, committed: bool
-) -> dict[TopicPartition, Edge]:
+) -> dict[TopicPartition, int]:
     """Resolve a bound to offsets of all partitions, which may lie outside their logs."""
     bound.check_partitions(name, bounds.latest)
     times: dict[int, dict[str, list[int]]] = {}
-    edges: dict[TopicPartition, Edge] = {}
+    offsets: dict[TopicPartition, int] = {}
     for partition in bounds.latest:
         time = bound.time(*partition)
         if time is not None:
@@ -131,9 +131,8 @@ def resolve(
             continue
         offset = bound.offset(*partition)
         if offset in (EARLIEST, LATEST):
-            edges[partition] = Edge((bounds.earliest if offset == EARLIEST else bounds.latest)[partition])
-        else:
-            edges[partition] = Edge(offset, explicit=True)
+            offset = (bounds.earliest if offset == EARLIEST else bounds.latest)[partition]
+        offsets[partition] = offset
     for time, partitions in times.items():
         for partition, offset in list_all(client, partitions, time, committed=committed).items():
             if offset < 0 and strict_times and name.startswith("starting"):
@@ -142,8 +141,8 @@ def resolve(
                     f"startingOffsetsByTimestampStrategy=latest to read nothing from it"
                 )
             latest = bounds.latest[partition]
-            edges[partition] = Edge(latest if offset < 0 else min(offset, latest), explicit=True)
-    return edges
+            offsets[partition] = latest if offset < 0 else min(offset, latest)
+    return offsets
 
 
 def batch_ranges(client: Client, plan: NetworkPlan, limits: Limits) -> list[OffsetRange]:

@@ -128,10 +128,9 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics, partitions = self._find_partitions(required=True)
             committed = plan.settings.committed
             bounds = Bounds.ask(self._client, partitions, committed=committed)
-            edges = resolve(
+            starts = resolve(
                 self._client, plan.start, bounds, "startingOffsets", strict_times=plan.strict_times, committed=committed
             )
-        starts = {partition: edge.offset for partition, edge in edges.items()}
         self._initial = starts
         self._committed = dict(starts)
         return Position(starts, _ids(topics)).to_json()
