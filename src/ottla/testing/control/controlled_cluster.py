@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.testing.control.matching import Api
     from ottla.testing.control.requests import ReceivedRequest
     from ottla.testing.control.run_history import RunHistory
+    from ottla.testing.explore.remote import RemoteExplorations
     from ottla.world.clock import VirtualClock
     from ottla.world.world import World
 
@@ -47,6 +48,7 @@ class ControlledCluster(StateReader, FaultInjector):
         self._disk: FaultyDisk | None = None
         self._recent = RecentEvents()
         self._history: RunHistory | None = None
+        self._explorations: RemoteExplorations | None = None
 
     def prepare(self, world: World) -> None:
         """Replace disk and node clocks of a world by controllable ones, before a cluster is started in it."""
@@ -115,6 +117,15 @@ class ControlledCluster(StateReader, FaultInjector):
 
             self._history = RunHistory(self)
         return self._history
+
+    @property
+    def explorations(self) -> RemoteExplorations:
+        """The explorations that tests in other languages drive over the control API."""
+        if self._explorations is None:
+            from ottla.testing.explore.remote import RemoteExplorations
+
+            self._explorations = RemoteExplorations(self)
+        return self._explorations
 
     # Rules and time
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.broker.nodes.membership import move_leader
 from ottla.testing.control import cluster_changes
 from ottla.testing.control.matching import check_seconds
+from ottla.testing.control.producing import NewRecord, append_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -51,6 +52,26 @@ class FaultInjector:
         """
         texts = config_texts(configs or {})
         self.call(lambda runtime: runtime.create_topic(name, partitions, replication_factor, texts))
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        headers: Mapping[str, bytes | str | None] | None = None,
+        timestamp_ms: int | None = None,
+    ) -> tuple[int, int]:
+        """Append a record without a client; return its partition and offset.
+
+        Without `partition`, the key chooses it as Kafka's default partitioner does; a record without a key goes to
+        partition 0. Strings are encoded as UTF-8.
+
+            cluster.produce("orders", "two books", key="alice")
+        """
+        record = NewRecord(topic, _bytes(value), _bytes(key), partition, _header_pairs(headers or {}), timestamp_ms)
+        return self.call(lambda cluster: append_record(cluster, record))
 
     # Nodes
 
@@ -220,6 +241,14 @@ class FaultInjector:
 def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
     """Return configs as strings, as Kafka stores them; tests may write numbers and booleans."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
+
+
+def _bytes(data: bytes | str | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _header_pairs(headers: Mapping[str, bytes | str | None]) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((name, _bytes(value)) for name, value in headers.items())
 
 
 def _is_slow_disk(_: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ottla.events import KINDS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ABSENT = object()
+WAIT_SECONDS = 0.01
 
 
 class StateReader:
@@ -114,6 +116,25 @@ class StateReader:
         if not isinstance(decode, str):
             raise RuntimeError("decode=True requires a registry: use Cluster(registry=True), or decode=URL")
         return RegistryClient(decode)
+
+    def wait_for_records(
+        self, topic: str, count: int, *, partition: int | None = None, timeout: float = 60.0
+    ) -> list[state.StoredRecord]:
+        """Wait until a topic, or one partition of it, has this many records, and return them by partition and offset.
+
+        Raise TimeoutError after `timeout` seconds.
+
+            orders = cluster.wait_for_records("orders", 3)
+        """
+        end = time.monotonic() + timeout
+        while True:
+            indexes = [state.partition for state in self.partitions(topic)] if partition is None else [partition]
+            records = [record for index in indexes for record in self.records(topic, index)]
+            if len(records) >= count:
+                return records
+            if time.monotonic() > end:
+                raise TimeoutError(f"{topic} has {len(records)} of {count} records after {timeout:g} s")
+            time.sleep(WAIT_SECONDS)
 
     def groups(self) -> list[state.GroupState]:
         """Return all groups: classic, consumer, share and streams."""

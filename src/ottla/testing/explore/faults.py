@@ -39,6 +39,10 @@ _LEADER_APIS = frozenset({"Produce", "Fetch", "ListOffsets"})
 _RESTART_APIS = _GROUP_APIS | _TRANSACTION_APIS | _LEADER_APIS | {"Metadata", "InitProducerId", "FindCoordinator"}
 
 
+_EVICTED = frozenset({"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH"})
+_FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+
+
 class UnknownFaultError(ValueError):
     """A fault that does not exist; the message lists the faults."""
 
@@ -100,6 +104,11 @@ class Fault:
         """Inject the fault at a request."""
         if self.code is None:
             return self.kind.apply(injection)
+        # Make the error true: a broker that reports an unknown member or a fenced producer has evicted or fenced it.
+        if self.code.name in _EVICTED:
+            _evict_members(injection)
+        elif self.code.name in _FENCED:
+            _fence_producers(injection)
         response = injection.exchange.error_response(injection.exchange.request, self.code)
         return NOT_HANDLED if response is None else injection.exchange.encode(response)
 

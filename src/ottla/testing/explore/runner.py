@@ -11,6 +11,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from ottla.testing.control.run_history import Check
 from ottla.testing.explore.injector import Injector
 from ottla.testing.explore.outcome import Outcome, RunVerdict, judge
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ottla.testing.cluster import Cluster
+    from ottla.testing.control.controlled_cluster import ControlledCluster
     from ottla.testing.control.run_history import RecordContent
     from ottla.testing.explore.options import ExploreOptions
     from ottla.testing.explore.schedule import Schedule
@@ -33,6 +35,30 @@ class RunTimeoutError(BaseException):
     """A run took too long. Not an Exception, so that an application that catches those does not catch it."""
 
 
+class PromiseChecker:
+    """Checks after each run what no Kafka application should break; clean runs show what the application sends."""
+
+    def __init__(self, options: ExploreOptions) -> None:
+        self._options = options
+        self._sent: Counter[RecordContent] | None = None
+        self.clean_seconds = 0.0
+        """The duration of the longest clean run."""
+
+    def check(self, cluster: ControlledCluster, schedule: Schedule, outcome: Outcome) -> None:
+        """Fail a run whose test passed although a promise was broken."""
+        history = cluster.history()
+        checks = list(self._options.checks)
+        if not schedule.faults:
+            sent = history.contents()
+            self._sent = sent if self._sent is None else self._sent | sent
+            self.clean_seconds = max(self.clean_seconds, outcome.seconds)
+            checks = [check for check in checks if check is not Check.DUPLICATE]
+        outcome.violations = [str(violation) for violation in history.violations(checks=checks, sent=self._sent)]
+        if outcome.violations:
+            outcome.verdict = RunVerdict.FAILED
+            outcome.message = f"the test passed, but {outcome.violations[0]}"
+
+
 class Runner:
     """One test and its cluster. The cluster is reset between runs; it is replaced if a client stays connected."""
 
@@ -40,9 +66,7 @@ class Runner:
         self._start_cluster = start_cluster
         self._options = options
         self._cluster: Cluster | None = None
-        self._sent: Counter[RecordContent] | None = None
-        self._clean_seconds = 0.0
-        self._open_transactions = False
+        self._promises = PromiseChecker(options)
 
     def cluster(self) -> Cluster:
         """Return the cluster of the next run, reset to the state after its start."""
@@ -74,7 +98,7 @@ class Runner:
         if type(error).__name__ == "Skipped":
             outcome.verdict = RunVerdict.SKIPPED
         if outcome.verdict is RunVerdict.PASSED:
-            self._check(cluster, schedule, outcome)
+            self._promises.check(cluster, schedule, outcome)
         if outcome.failed:
             outcome.timeline = injector.timeline()
         if error is not None:
@@ -82,21 +106,6 @@ class Runner:
         del error
         self._prepare(cluster)
         return outcome
-
-    def _check(self, cluster: Cluster, schedule: Schedule, outcome: Outcome) -> None:
-        """Fail a run whose test passed although a promise was broken; learn from clean runs what is sent."""
-        history = cluster.history()
-        if not schedule.faults:
-            sent = history.contents()
-            self._sent = sent if self._sent is None else self._sent | sent
-            self._clean_seconds = max(self._clean_seconds, outcome.seconds)
-            checks = [check for check in self._options.checks if check.value != "duplicate"]
-        else:
-            checks = list(self._options.checks)
-        outcome.violations = [str(violation) for violation in history.violations(checks=checks, sent=self._sent)]
-        if outcome.violations:
-            outcome.verdict = RunVerdict.FAILED
-            outcome.message = f"the test passed, but {outcome.violations[0]}"
 
     def _prepare(self, cluster: Cluster) -> None:
         """Reset the cluster for the next run, or replace it if a client of this run is still connected."""
@@ -113,7 +122,7 @@ class Runner:
     @contextlib.contextmanager
     def deadline(self) -> Iterator[None]:
         """Raise RunTimeoutError in the body if it takes much longer than the clean runs."""
-        seconds = self._options.run_seconds or max(MIN_RUN_SECONDS, CLEAN_RUN_FACTOR * self._clean_seconds)
+        seconds = self._options.run_seconds or max(MIN_RUN_SECONDS, CLEAN_RUN_FACTOR * self._promises.clean_seconds)
         with interrupt_after(seconds):
             yield
 

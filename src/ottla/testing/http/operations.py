@@ -129,8 +129,38 @@ class DeletedSegments(TypedDict):
     segments: int
 
 
+class RecordPosition(TypedDict):
+    """The partition and offset of a record."""
+
+    partition: int
+    offset: int
+
+
+class ExplorationRun(TypedDict):
+    """A run to make: start the application now. `done` if there is none; `schedule` replays it."""
+
+    exploration: int
+    done: bool
+    run: int
+    schedule: str | None
+    faults: list[str]
+
+
+class RunResult(TypedDict):
+    """The verdict on a run: passed, reported or failed; and the promises that it broke."""
+
+    verdict: str
+    violations: list[str]
+
+
+class ExplorationReport(TypedDict):
+    """The HTML report of an exploration."""
+
+    html: str
+
+
 T = TypeVar("T")
-PATH_TYPES = {"node": "integer", "partition": "integer", "rule": "integer"}
+PATH_TYPES = {"node": "integer", "partition": "integer", "rule": "integer", "exploration": "integer"}
 """The types of path parameters; others are strings."""
 
 ACTIONS = {
@@ -238,6 +268,55 @@ def _topic(cluster: Any, path: dict[str, str], __: Any) -> TopicInfo:
 def _records(cluster: Any, path: dict[str, str], __: Any) -> list[StoredRecord]:
     records: list[StoredRecord] = cluster.records(path["topic"], int(path["partition"]))
     return records
+
+
+def _produce(cluster: Any, path: dict[str, str], body: Any) -> RecordPosition:
+    partition, offset = cluster.produce(
+        path["topic"],
+        body.get("value"),
+        key=body.get("key"),
+        partition=body.get("partition"),
+        headers=body.get("headers"),
+        timestamp_ms=body.get("timestamp_ms"),
+    )
+    return {"partition": partition, "offset": offset}
+
+
+def _wait_for_records(cluster: Any, path: dict[str, str], _: Any) -> list[StoredRecord]:
+    try:
+        records: list[StoredRecord] = cluster.wait_for_records(
+            path["topic"], int(path["count"]), timeout=float(path.get("timeout", "60"))
+        )
+    except TimeoutError as error:
+        raise OperationError(408, str(error)) from None
+    return records
+
+
+def _start_exploration(cluster: Any, _: dict[str, str], body: Any) -> dict[str, Any]:
+    options = dict(body)
+    result: dict[str, Any] = cluster.explorations.start(options.pop("name", "test"), options).result()
+    return result
+
+
+def _exploration(cluster: Any, path: dict[str, str], _: Any) -> dict[str, Any]:
+    result: dict[str, Any] = cluster.explorations.find(int(path["exploration"])).result()
+    return result
+
+
+def _next_run(cluster: Any, path: dict[str, str], _: Any) -> ExplorationRun:
+    run: ExplorationRun = cluster.explorations.find(int(path["exploration"])).next_run()
+    return run
+
+
+def _finish_run(cluster: Any, path: dict[str, str], body: Any) -> RunResult:
+    result: RunResult = cluster.explorations.find(int(path["exploration"])).finish_run(**body)
+    return result
+
+
+def _exploration_report(cluster: Any, path: dict[str, str], _: Any) -> ExplorationReport:
+    from ottla.testing.explore.html_report import html_report
+
+    return {"html": html_report([_exploration(cluster, path, None)])}
 
 
 def _read(method: str) -> Callable[[Any, dict[str, str], Any], Any]:
@@ -456,6 +535,31 @@ OPERATIONS = (
         _records,
         returns=list[StoredRecord],
     ),
+    Operation(
+        "POST",
+        "/topics/{topic}/records",
+        "Append a record; key and value are texts",
+        _produce,
+        {
+            "value": Field("string", "null, or absent, is a tombstone"),
+            "key": Field("string", "chooses the partition as Kafka's default partitioner does"),
+            "partition": Field("integer", "instead of the one that the key chooses"),
+            "headers": Field("object", "names and values"),
+            "timestamp_ms": Field("integer", "the cluster's time by default"),
+        },
+        returns=RecordPosition,
+    ),
+    Operation(
+        "GET",
+        "/topics/{topic}/records",
+        "Wait until a topic has `count` records and list them; keys and values in base64",
+        _wait_for_records,
+        query={
+            "count": Field("integer", "how many records", required=True),
+            "timeout": Field("number", "seconds to wait, 60 by default; then status 408"),
+        },
+        returns=list[StoredRecord],
+    ),
     Operation("POST", "/topics/{topic}/{partition}/leader", "Move the leader of a partition", _move_leader, _NODE),
     Operation(
         "POST",
@@ -470,6 +574,54 @@ OPERATIONS = (
         "Move the leader of every partition to another node",
         _shuffle_leaders,
         {"topics": Field("array", "only these topics; all by default", items="string")},
+    ),
+    Operation(
+        "POST",
+        "/explorations",
+        "Start to explore a test with Kafka's faults",
+        _start_exploration,
+        {
+            "name": Field("string", "name of the test in reports"),
+            "faults": Field("array", "only these faults; see docs/explorer.md", items="string"),
+            "apis": Field("array", "only requests of these APIs", items="string"),
+            "combinations": Field("integer", "number of random combinations after the single faults, 0 by default"),
+            "seed": Field("integer", "seed of the combinations, 1 by default"),
+            "budget": Field("string", "time after which the exploration ends, such as 60s"),
+            "late": Field("string", "delay of late responses, 1s by default"),
+            "checks": Field("array", "only these checks of the history", items="string"),
+            "every_point": Field("boolean", "explore every request, not only three of those that behave alike"),
+            "max_findings": Field("integer", "end after this many different failures, 3 by default"),
+        },
+        returns=dict[str, Any],
+    ),
+    Operation(
+        "GET", "/explorations/{exploration}", "Show the result of an exploration", _exploration, returns=dict[str, Any]
+    ),
+    Operation(
+        "POST",
+        "/explorations/{exploration}/next",
+        "Reset the cluster and prepare the next run; then run the application",
+        _next_run,
+        returns=ExplorationRun,
+    ),
+    Operation(
+        "POST",
+        "/explorations/{exploration}/verdict",
+        "Report how the application did in the run in progress",
+        _finish_run,
+        {
+            "passed": Field("boolean", "whether the test passed", required=True),
+            "message": Field("string", "why it failed"),
+            "reported": Field("boolean", "the test failed because the client library reported the fault"),
+        },
+        returns=RunResult,
+    ),
+    Operation(
+        "GET",
+        "/explorations/{exploration}/report",
+        "Return the HTML report of an exploration",
+        _exploration_report,
+        returns=ExplorationReport,
     ),
     Operation("GET", "/groups", "List groups", _read("groups"), returns=list[GroupState]),
     Operation("GET", "/groups/{group}", "Describe a group", _group, returns=GroupState),
