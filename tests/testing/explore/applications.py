@@ -360,6 +360,8 @@ class Application(NamedTuple):
     topics: tuple[str, ...] = ("orders", "bills")
     options: Mapping[str, Any] = {}
     configs: Mapping[str, Any] = {}
+    schedule: str = ""
+    """A schedule that breaks the wrong version and not the right one."""
 
     def version(self, *, correct: bool) -> Callable[[Cluster], Any]:
         """Return the function to explore."""
@@ -379,21 +381,37 @@ APPLICATIONS = {
         {"commit_first": True},
         {"commit_first": False},
         options={"apis": ["Produce", "OffsetCommit"], "checks": ["lost-acknowledged-record"]},
+        schedule="error:TOPIC_AUTHORIZATION_FAILED at Produce[bills-0]#1",
     ),
-    "retries without idempotence": Application(plain_producer, {"idempotent": False}, {"idempotent": True}),
-    "ignored delivery errors": Application(unchecked_delivery, {"check": False}, {"check": True}),
-    "exit without flush": Application(early_exit, {"flush": False}, {"flush": True}, ("orders", "audit")),
+    "retries without idempotence": Application(
+        plain_producer, {"idempotent": False}, {"idempotent": True}, schedule="response-lost at Produce[orders-0]#1"
+    ),
+    "ignored delivery errors": Application(
+        unchecked_delivery,
+        {"check": False},
+        {"check": True},
+        schedule="error:TOPIC_AUTHORIZATION_FAILED at Produce[orders-0]#1",
+    ),
+    "exit without flush": Application(
+        early_exit,
+        {"flush": False},
+        {"flush": True},
+        ("orders", "audit"),
+        schedule="error:NOT_LEADER_OR_FOLLOWER at Produce[audit-0]#1",
+    ),
     "offsets outside the transaction": Application(
         transactional_billing,
         {"offsets_in_transaction": False},
         {"offsets_in_transaction": True},
         options={"apis": ["Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn"], "faults": ["fatal-error"]},
+        schedule="error:UNKNOWN_MEMBER_ID at OffsetCommit#1",
     ),
     "state of revoked partitions": Application(
         counting,
         {"reset_on_assignment": False},
         {"reset_on_assignment": True},
         options={"apis": ["Fetch", "Heartbeat"], "faults": ["member-evicted", "rebalance", "disconnect"]},
+        schedule="rebalance at Fetch#1",
     ),
     "slow work": Application(
         slow_work,
@@ -401,6 +419,7 @@ APPLICATIONS = {
         {"poll_interval_ms": 60_000},
         options={"late": "3s", "apis": ["Produce"], "faults": ["response-late", "throttled"]},
         configs={"group.min.session.timeout.ms": 1000},
+        schedule="response-late at Produce[bills-0]#1",
     ),
     "order across partitions": Application(
         lifecycle,
@@ -408,12 +427,20 @@ APPLICATIONS = {
         {"same_partition": True},
         ("states:2",),
         configs={"log.message.timestamp.type": "LogAppendTime"},
+        schedule="error:NOT_LEADER_OR_FOLLOWER at Produce[states-0]#1",
     ),
-    "dropped fatal error": Application(dropped_error, {"drop": True}, {"drop": False}, options={"apis": ["Produce"]}),
+    "dropped fatal error": Application(
+        dropped_error,
+        {"drop": True},
+        {"drop": False},
+        options={"apis": ["Produce"], "faults": ["fatal-error", "disconnect"]},
+        schedule="error:TOPIC_AUTHORIZATION_FAILED at Produce[orders-0]#1",
+    ),
     "random transactional id": Application(
         random_transactional_id,
         {"random": True},
         {"random": False},
         options={"apis": ["Produce", "AddPartitionsToTxn", "EndTxn"]},
+        schedule="error:INVALID_PRODUCER_ID_MAPPING at EndTxn#1",
     ),
 }
