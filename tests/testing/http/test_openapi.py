@@ -183,6 +183,14 @@ def test_client_derived_from_description_calls_every_operation(server: Api) -> N
     call("deleteNodesNode", node=added)
     call("postReset")
     reader.close()
+    assert call("postTopicsTopicRecords", topic="t", value="hello", partition=1) == {"partition": 1, "offset": 0}
+    assert len(call("getTopicsTopicRecords", topic="t", count=1, timeout=60)) == 1
+    exploration = call("postExplorations", faults=["disconnect"])["exploration"]
+    assert call("postExplorationsExplorationNext", exploration=exploration)["schedule"] == "no faults"
+    verdict = call("postExplorationsExplorationVerdict", exploration=exploration, passed=False, message="lost")
+    assert verdict == {"verdict": "failed", "violations": []}
+    assert call("getExplorationsExploration", exploration=exploration)["problem"]
+    assert "lost" in call("getExplorationsExplorationReport", exploration=exploration)["html"]
 
     assert "error" in call("postAdvance", seconds=1), "time moves by itself here"
     assert set(call.operations) - call.called == {"postAdvance"}

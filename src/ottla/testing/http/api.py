@@ -119,7 +119,7 @@ def _read_parameters(operation: Operation, path: dict[str, str], query: str) -> 
     unknown = sorted(set(values) - set(operation.query))
     if unknown:
         raise OperationError(400, f"unknown: {', '.join(unknown)}; known: {', '.join(operation.query) or 'none'}")
-    missing = sorted(name for name, field in operation.query.items() if field.required and name not in given)
+    missing = sorted(name for name, field in operation.query.items() if field.required and name not in values)
     if missing:
         raise OperationError(400, f"missing: {', '.join(missing)}")
     types = {**PATH_TYPES, **{name: field.type for name, field in operation.query.items()}}
