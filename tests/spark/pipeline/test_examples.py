@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ottla.spark.pipeline.templates import make_pipeline
 from ottla.testing.spark import spark_kafka, spark_kafka_session
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ def test_example_equals_plain_python_after_kills(name: str, spark_kafka: SparkKa
             test(spark_kafka)
     finally:
         spark_kafka.spark.conf.set(NO_DATA, "false")
+
+
+@pytest.mark.parametrize("template", ["python", "join"])
+def test_new_pipeline_passes_its_tests(template: str, spark_kafka: SparkKafka, tmp_path: Path) -> None:
+    make_pipeline(tmp_path / template, template)
+    tests = [test for key, test in vars(load(tmp_path / template)).items() if key.startswith("test_")]
+    assert tests
+    for test in tests:
+        test(spark_kafka)
+        spark_kafka.reset()
 
 
 def load(folder: Path) -> Any:

@@ -1,8 +1,9 @@
-"""Options and session of the commands that run on Spark. The JVM's log stays off the terminal unless Spark fails."""
+"""Options and session of the commands that run on Spark. The JVM's log stays off the terminal."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STDERR = 2
+_RAISED = re.compile(
+    r"^(?:Caused by: |Exception in thread \S+ )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE
+)
 Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Run on this Spark master.", show_default="all cores of this machine"),
@@ -50,8 +54,6 @@ class SparkOptions:
             spark = quiet_session(name, master=self.master, config={**defaults, **self.properties})
         except SparkSetupError as error:
             raise fail(str(error)) from error
-        except Exception as error:
-            raise fail("Spark did not start; its output is above") from error
         try:
             yield spark
         finally:
@@ -59,23 +61,42 @@ class SparkOptions:
 
 
 def quiet_session(name: str, *, master: str | None, config: Mapping[str, str]) -> SparkSession:
-    """Start a session whose JVM writes to a temporary file instead of standard error; print it if Spark fails."""
+    """Start a session whose JVM writes to a temporary file instead of standard error.
+
+    Raises `SparkSetupError` with one sentence, and the file's name, if Spark does not start.
+    """
     from ottla.spark.session import SparkSetupError, session
 
     if sys.stderr.isatty():
         typer.echo("starting Spark ...", err=True)
     sys.stderr.flush()
     terminal = os.dup(_STDERR)
-    with tempfile.TemporaryFile() as log:
+    with tempfile.NamedTemporaryFile(prefix="ottla-spark-", suffix=".log", delete=False) as log:
+        kept = False
         os.dup2(log.fileno(), _STDERR)
         try:
             return session(name, master=master, config=config)
-        except Exception as error:
-            os.dup2(terminal, _STDERR)
-            if not isinstance(error, SparkSetupError):
-                log.seek(0)
-                sys.stderr.write(log.read().decode(errors="replace"))
+        except SparkSetupError:
             raise
+        except Exception as error:
+            kept = True
+            log.seek(0)
+            sentence = _start_problem(error, log.read().decode(errors="replace"))
+            raise SparkSetupError(f"Spark did not start: {sentence} (its output is in {log.name})") from error
         finally:
             os.dup2(terminal, _STDERR)
             os.close(terminal)
+            if not kept:
+                os.unlink(log.name)
+
+
+def _start_problem(error: Exception, output: str) -> str:
+    """Return why Spark did not start: the JVM's own words if it has ended, else the exception's."""
+    from ottla.spark.reasons import reason
+
+    sentence = reason(error)
+    if "JAVA_GATEWAY_EXITED" in str(error) or "Java gateway" in sentence:
+        raised = _RAISED.findall(output)
+        lines = [line for line in output.splitlines() if line.strip() and not line.startswith(("\tat ", "WARNING"))]
+        sentence = raised[-1] if raised else lines[-1] if lines else sentence
+    return sentence
