@@ -5,6 +5,7 @@ The proof is that every order was counted exactly once. Without the spark extra 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -39,6 +40,7 @@ SAY_EVERY = 10
 MINUTE = 60_000
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a JVM that lives for half a minute never earns back more
 WITH = ["--json", "--seed-topic", "clicks:3", "--seed-topic", "sessions:2"]
+SERVE = [sys.executable, "-m", "ottla", "serve", "-p", "0", "-l", "warn", *WITH]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pipelines" / "sessions"
 REQUEST = (
     "00 00 00 23 00 12 00 04 25 ed c0 ae 00 09 6b 61 66 6b 61 2d 63 6c 69 "
@@ -52,7 +54,20 @@ def main() -> int:
         folder = Path(name)
         started = time.perf_counter()
         broker = subprocess.Popen(
-            [sys.executable, "-m", "ottla", "serve", "-d", str(folder / "broker"), "-p", "0", "-l", "warn", *WITH],
+            [
+                sys.executable,
+                "-m",
+                "ottla",
+                "serve",
+                "-d",
+                str(folder / "broker"),
+                "-p",
+                "0",
+                "-l",
+                "warn",
+                *WITH,
+                *page_options(),
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -62,10 +77,13 @@ def main() -> int:
             if not line:
                 console.print("the broker did not start")
                 return 1
-            bootstrap = json.loads(line)["bootstrap"]
+            announced = json.loads(line)
+            bootstrap = announced["bootstrap"]
             took = (time.perf_counter() - started) * 1000
             console.rule("[bold]1. A broker")
             console.print(f"ottla serves [bold]{bootstrap}[/], up {took:.0f} ms after it was called; data in {folder}")
+            if "console" in announced:
+                console.print(f"watch it in a browser: [bold]{announced['console']}[/]", soft_wrap=True)
             proven = tell(bootstrap, folder)
             broker.send_signal(signal.SIGTERM)
             broker.wait(60)
@@ -76,6 +94,12 @@ def main() -> int:
                 broker.wait()
     decode()
     return 0 if proven else 1
+
+
+def page_options() -> list[str]:
+    """The options that serve the console, if its packages are installed."""
+    packages = ("jinja2", "starlette", "uvicorn")
+    return ["--console", "0"] if all(importlib.util.find_spec(package) for package in packages) else []
 
 
 def tell(bootstrap: str, folder: Path) -> bool:

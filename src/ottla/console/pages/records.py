@@ -145,7 +145,7 @@ async def _scan_events(call: Call, query: RecordQuery) -> AsyncIterator[bytes]:
         loop.call_soon_threadsafe(queue.put_nowait, ("report", (rows, progress)))
 
     task = loop.create_task(call.console.access.stream(scan, query, report, cancelled))
-    task.add_done_callback(lambda _: queue.put_nowait(("end", None)))
+    task.add_done_callback(lambda done: queue.put_nowait(("end", done.exception())))
     try:
         yield b"retry: 60000\n\n"
         while True:
@@ -192,7 +192,7 @@ async def _tail_events(call: Call, query: RecordQuery) -> AsyncIterator[bytes]:
             loop.call_soon_threadsafe(receive, list(sample), count)
 
     task = loop.create_task(call.console.access.stream(tail, query, report, cancelled))
-    task.add_done_callback(lambda _: news.set())
+    task.add_done_callback(lambda done: (done.exception(), news.set()))
     try:
         yield b"retry: 2000\n\n"
         yield event("progress", json.dumps({"tail": True, "shown": 0, "count": 0, "seconds": 1}))
@@ -317,7 +317,7 @@ async def _lines(call: Call, query: RecordQuery, as_csv: bool) -> AsyncIterator[
         loop.call_soon_threadsafe(queue.put_nowait, list(state.records))
 
     task = loop.create_task(call.console.access.stream(scan, query, report, cancelled))
-    task.add_done_callback(lambda _: queue.put_nowait(None))
+    task.add_done_callback(lambda done: (done.exception(), queue.put_nowait(None)))
     columns = ("partition", "offset", "timestamp", "key", "value", "headers")
     if as_csv:
         yield (",".join(columns) + "\r\n").encode()
