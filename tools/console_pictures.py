@@ -143,7 +143,7 @@ def take(url: str, out: Path) -> None:
         page.locator(".record").wait_for()
 
     picture(url, out / "console-cluster.png", "/")
-    picture(url, out / "console-topics.png", "/topics", wait=6000)
+    picture(url, out / "console-topics.png", "/topics", wait=6000, height=480)
     picture(url, out / "console-records.png", "/topics/orders/records", act=open_record)
     picture(url, out / "console-group.png", "/groups/show?id=warehouse", height=1000)
     picture(url, out / "console-transactions-dark.png", "/transactions", scheme="dark", height=480)
