@@ -33,7 +33,7 @@ from ottla.protocol.errors import KafkaError
 from ottla.quantities import parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ottla.client.reading import Read
     from ottla.console.data.records import RecordDetails, Scan
@@ -145,7 +145,7 @@ async def _scan_events(call: Call, query: RecordQuery) -> AsyncIterator[bytes]:
         loop.call_soon_threadsafe(queue.put_nowait, ("report", (rows, progress)))
 
     task = loop.create_task(call.console.access.stream(scan, query, report, cancelled))
-    task.add_done_callback(lambda done: queue.put_nowait(("end", done.exception())))
+    task.add_done_callback(lambda done: _ended(done, lambda: queue.put_nowait(("end", None))))
     try:
         yield b"retry: 60000\n\n"
         while True:
@@ -159,6 +159,13 @@ async def _scan_events(call: Call, query: RecordQuery) -> AsyncIterator[bytes]:
         yield event("end", _problem_of(task))
     finally:
         cancelled.set()
+
+
+def _ended(task: asyncio.Task[None], then: Callable[[], None]) -> None:
+    """Note that a scan ended. A page that was closed does not ask for its error, which asyncio would log."""
+    if not task.cancelled():
+        task.exception()
+    then()
 
 
 def _problem_of(task: asyncio.Task[None]) -> str:
@@ -192,7 +199,7 @@ async def _tail_events(call: Call, query: RecordQuery) -> AsyncIterator[bytes]:
             loop.call_soon_threadsafe(receive, list(sample), count)
 
     task = loop.create_task(call.console.access.stream(tail, query, report, cancelled))
-    task.add_done_callback(lambda done: (done.exception(), news.set()))
+    task.add_done_callback(lambda done: _ended(done, news.set))
     try:
         yield b"retry: 2000\n\n"
         yield event("progress", json.dumps({"tail": True, "shown": 0, "count": 0, "seconds": 1}))
@@ -317,7 +324,7 @@ async def _lines(call: Call, query: RecordQuery, as_csv: bool) -> AsyncIterator[
         loop.call_soon_threadsafe(queue.put_nowait, list(state.records))
 
     task = loop.create_task(call.console.access.stream(scan, query, report, cancelled))
-    task.add_done_callback(lambda done: (done.exception(), queue.put_nowait(None)))
+    task.add_done_callback(lambda done: _ended(done, lambda: queue.put_nowait(None)))
     columns = ("partition", "offset", "timestamp", "key", "value", "headers")
     if as_csv:
         yield (",".join(columns) + "\r\n").encode()
