@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from typer.testing import CliRunner
 
 from ottla.cli import build
+from ottla.cli.serving.serve import _create_seed_topic
 from ottla.client import Client
 from ottla.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.record_schemas.metadata import PartitionRecord, TopicRecord
@@ -29,6 +30,7 @@ from ottla.protocol.schema import Uuid
 from ottla.records.builder import build_batch
 from ottla.records.iterate import Record
 from ottla.storage.names import CLEAN_SHUTDOWN_FILE
+from ottla.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,6 +237,21 @@ def test_wrong_usage_leaves_no_temporary_ca(tmp_path: Path, monkeypatch: pytest.
     result = CliRunner().invoke(build(["serve"]), ["serve", "--dev-tls", "--seed-topic", "t:none"])
     assert result.exit_code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("count", "level"), [(2, "INFO"), (3, "WARNING")])
+def test_seed_topic_that_exists_is_kept_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, level: str
+) -> None:
+    with Cluster(topics=["kept:2"]) as cluster, caplog.at_level("INFO"):
+        assert cluster._running is not None
+        runtime = cluster._running.runtime
+        assert runtime is not None
+        _create_seed_topic(runtime, "kept", count)
+        assert len(runtime.image.topic("kept").partitions) == 2
+    line = next(record for record in caplog.records if "--seed-topic" in record.message)
+    assert line.levelname == level
+    assert "the topic exists already, with 2 partitions" in line.message
 
 
 def test_invalid_seed_topic_exits_with_2(serve: Serving) -> None:

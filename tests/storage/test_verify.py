@@ -395,3 +395,56 @@ def test_metadata_snapshot_without_footer_is_found(tmp_path: Path) -> None:
     path = root / "__cluster_metadata-0" / "00000000000000000254-0000000002.checkpoint"
     path.write_bytes(path.read_bytes()[:-75])
     assert [finding.kind for finding in verify(RealDisk(), str(root)).wrong] == [FileKind.METADATA]
+
+
+def test_metadata_log_shorter_than_clean_shutdown_file_is_found(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(FIXTURE / "data", root)
+    (root / ".kafka_cleanshutdown").write_bytes(checkpoints.encode_clean_shutdown(1_000_000))
+    finding = only(verify(RealDisk(), str(root)))
+    assert finding.path == f"{root}/__cluster_metadata-0"
+    assert "before broker epoch 1000000 in .kafka_cleanshutdown" in finding.reason
+
+
+@pytest.mark.parametrize("name", names.WRITTEN_AT_SHUTDOWN)
+def test_emptied_checkpoint_after_clean_shutdown_is_found_and_repaired(stage: Stage, name: str) -> None:
+    stage.write(f"/data/{name}", b"")
+    finding = only(stage.verify())
+    assert (finding.path, finding.kind) == (f"/data/{name}", FileKind.CHECKPOINT)
+    stage.repair()
+    assert stage.verify().wrong == []
+
+
+@pytest.mark.parametrize("name", names.WRITTEN_AT_SHUTDOWN)
+def test_empty_checkpoint_without_clean_shutdown_is_accepted(stage: Stage, name: str) -> None:
+    stage.write(f"/data/{name}", b"")
+    stage.disk.remove("/data/.kafka_cleanshutdown")
+    assert stage.verify().wrong == []
+
+
+@pytest.mark.parametrize("name", names.WRITTEN_AT_SHUTDOWN)
+def test_start_reports_checkpoint_emptied_after_clean_shutdown(stage: Stage, name: str) -> None:
+    stage.write(f"/data/{name}", b"")
+    reports: list[str] = []
+    directory = LogDirectory(stage.disk, stage.clock, SeededRandom(1), "/data")
+    directory.env.on_problem = reports.append
+    directory.open()
+    directory.load()
+    assert reports == [f"/data/{name}: empty, although the shutdown was clean; written again"]
+    directory.close()
+    assert stage.verify().wrong == []
+
+
+def test_segment_of_another_partition_is_found_by_its_indexes(stage: Stage) -> None:
+    stage.open()
+    other = stage.directory.create_log(TopicPartition("u", 0), stage.log.config)
+    other.start_epoch(0)
+    for number in range(12):
+        stage.clock.advance(1)
+        other.append_as_leader(batch("other" * 60, "x" * number, timestamp=stage.clock.now_ms()), 0)
+    stage.close()
+    mine, theirs = (f"/data/{folder}/00000000000000000000.log" for folder in ("t-0", "u-0"))
+    contents = stage.disk.read(mine), stage.disk.read(theirs)
+    stage.write(mine, contents[1])
+    stage.write(theirs, contents[0])
+    assert {finding.path.split("/")[2] for finding in stage.verify().wrong} == {"t-0", "u-0"}

@@ -76,6 +76,7 @@ class LogDirectory:
         self.had_clean_shutdown = False
         self.previous_broker_epoch: int | None = None
         self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self._empty_checkpoints: list[str] = []
         self.uncleanable: dict[TopicPartition, str] = {}
         self._lock: Lock | None = None
         self._foreign = False
@@ -208,6 +209,9 @@ class LogDirectory:
                 self.future_logs[partition] = log
             else:
                 self.logs[partition] = log
+        if any(log.segments[-1].base_offset or log.segments[-1].size for log in self.logs.values() if log.segments):
+            for name in self._empty_checkpoints:
+                self.env.report(f"{self.file(name)}: empty, although the shutdown was clean; written again")
         return self.reports
 
     def _check_high_watermark(self, log: Log, high_watermark: int) -> None:
@@ -432,6 +436,8 @@ class LogDirectory:
         try:
             data = self.env.disk.read(self.file(name))
             offsets = decode_offsets(data)
+            if not data and self.had_clean_shutdown and name in names.WRITTEN_AT_SHUTDOWN:
+                self._empty_checkpoints.append(name)
             self._written[name] = data
             self._order[name] = list(offsets)  # keeps the order of unchanged lines
             return offsets
@@ -451,12 +457,24 @@ class LogDirectory:
             for partition, log in self.logs.items():
                 if log.config.compact and partition not in self.uncleanable:
                     log.flush_closed()
-                    candidate = compaction.find_cleanable(log, self.cleaner_offsets.get(partition), now)
+                    try:
+                        candidate = compaction.find_cleanable(log, self.cleaner_offsets.get(partition), now)
+                    except CorruptLogError as error:
+                        self._mark_uncleanable(log, error)
+                        continue
                     if candidate.worth_it and (filthiest is None or candidate.ratio > filthiest.ratio):
                         filthiest = candidate
         except OSError as error:
             raise self.env.fail(error) from error
         return filthiest
+
+    def _mark_uncleanable(self, log: Log, error: Exception) -> None:
+        """Exclude a damaged log from compaction until the next start, as Kafka's LogCleanerManager does."""
+        self.uncleanable[log.topic_partition] = str(error)
+        self.env.report(
+            f"{log.folder}: not compacted until the next start: {error}; "
+            f"`ottla log verify {log.folder}` shows the damage"
+        )
 
     def cleaned(self, log: Log, end_offset: int) -> None:
         """Checkpoint the cleaned offset of a log and apply its retention."""
@@ -486,7 +504,7 @@ class LogDirectory:
             except CleaningAbortedError:
                 return count
             except (CorruptLogError, KafkaError) as error:
-                self.uncleanable[log.topic_partition] = str(error)
+                self._mark_uncleanable(log, error)
                 continue
             except OSError as error:
                 if self._is_gone(log):

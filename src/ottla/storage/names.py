@@ -30,6 +30,8 @@ REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
+WRITTEN_AT_SHUTDOWN = (RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT)
+"""Checkpoints that a clean shutdown writes with every partition; Kafka creates all of them empty at its first start."""
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
 META_PROPERTIES = "meta.properties"

@@ -44,6 +44,7 @@ from ottla.world.world import World
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ottla.broker.runtime import BrokerRuntime
     from ottla.client.auth import Security
     from ottla.console.options import ConsoleOptions
     from ottla.console.server import ConsoleServer
@@ -360,6 +361,24 @@ def _seed_topic(word: str) -> tuple[str, int]:
     return name, int(count)
 
 
+def _create_seed_topic(runtime: BrokerRuntime, name: str, partitions: int) -> None:
+    """Create a topic of --seed-topic; if it exists, keep it and log whether its partition count differs."""
+    existing = runtime.image.topic(name)
+    if existing is None:
+        runtime.create_topic(name, partitions)
+        return
+    count = len(existing.partitions)
+    if count == partitions:
+        logging.getLogger(__name__).info("--seed-topic %s: the topic exists already, with %d partitions", name, count)
+    else:
+        logging.getLogger(__name__).warning(
+            "--seed-topic %s:%d: the topic exists already, with %d partitions; left as it is",
+            name,
+            partitions,
+            count,
+        )
+
+
 def _event_sinks(path: str | None, level: int) -> list[Sink]:
     sinks: list[Sink] = []
     if path is not None:
@@ -440,7 +459,7 @@ async def _serve_cluster(options: _ServeOptions, stop: asyncio.Event, web: Mappi
     runtime = await running.start()
     try:
         for name, partitions in options.topics:
-            runtime.create_topic(name, partitions)
+            _create_seed_topic(runtime, name, partitions)
         if kit is not None and events is not None:
             await kit.open(running, events, web["control"])
         if "metrics" in web:

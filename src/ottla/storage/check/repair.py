@@ -103,6 +103,8 @@ def _mend_checkpoints(
         path = f"{root}/{name}"
         try:
             offsets = decode_offsets(env.disk.read(path))
+            if not offsets and any(finding.path == path for finding in before.wrong):
+                raise CorruptCheckpointError("empty")
         except FileNotFoundError:
             continue
         except CorruptCheckpointError:

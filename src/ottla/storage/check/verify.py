@@ -25,14 +25,19 @@ from ottla.storage.check.scan import (
     read_metadata_facts,
     scan_batches,
 )
-from ottla.storage.checkpoints import CorruptCheckpointError, decode_offsets, decode_partition_metadata
+from ottla.storage.checkpoints import (
+    CorruptCheckpointError,
+    decode_clean_shutdown,
+    decode_offsets,
+    decode_partition_metadata,
+)
 from ottla.storage.errors import CorruptLogError
+from ottla.storage.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.protocol.uuids import Uuid
-    from ottla.storage.names import TopicPartition
     from ottla.world.disk import Disk
 
 __all__ = ["FileKind", "Finding", "Verifier", "VerifyReport", "bytes_to_check", "is_partition", "verify"]
@@ -115,6 +120,7 @@ class Verifier:
                 self.add_finding(path, FileKind.TOPIC_ID, f"partitions of {topic} have different topic ids: {listing}")
         for name, offsets in checkpoints.items():
             self._check_offsets(f"{root}/{name}", offsets or {})
+        self._check_clean_shutdown(root)
         self._check_properties(f"{root}/{names.META_PROPERTIES}")
         if self.disk.exists(f"{root}/{BOOTSTRAP_CHECKPOINT}"):
             self._check_metadata_snapshot(f"{root}/{BOOTSTRAP_CHECKPOINT}")
@@ -141,6 +147,27 @@ class Verifier:
                 self.add_finding(
                     path, FileKind.CHECKPOINT, f"{partition} has offset {offset}, its log ends at {end}", offset=offset
                 )
+
+    def _check_clean_shutdown(self, root: str) -> None:
+        """Check what a clean shutdown leaves: a metadata log up to the broker epoch, and checkpoints."""
+        try:
+            epoch = decode_clean_shutdown(self.disk.read(f"{root}/{names.CLEAN_SHUTDOWN_FILE}"))
+        except FileNotFoundError:
+            return
+        ends = dict(self.report.ends)
+        metadata_end = ends.pop(TopicPartition(names.METADATA_TOPIC, 0), None)
+        if epoch is not None and metadata_end is not None and epoch >= metadata_end:
+            self.add_finding(
+                f"{root}/{names.METADATA_TOPIC}-0",
+                FileKind.METADATA,
+                f"the log ends at offset {metadata_end}, before broker epoch {epoch} in {names.CLEAN_SHUTDOWN_FILE}: "
+                "its end is lost",
+                offset=metadata_end,
+            )
+        for name in names.WRITTEN_AT_SHUTDOWN if any(ends.values()) else ():
+            path = f"{root}/{name}"
+            if self.disk.exists(path) and not self.disk.read(path):
+                self.add_finding(path, FileKind.CHECKPOINT, "empty, although the shutdown was clean")
 
     def _check_properties(self, path: str) -> None:
         try:

@@ -120,6 +120,8 @@ def load(log: Log, names: list[str]) -> RecoveryReport:
         log.epochs.dirty = True
     if not log.clean:
         to_check = log.segments_from(log.recovery_point) if log.segments else []
+    elif log.segments and log.segments[-1] not in to_check and _is_damaged(log.segments[-1]):
+        to_check.append(log.segments[-1])
     _check_closed_segments(log, to_check, report)
     _recover(log, to_check, report)
     _come_up(log, report)
@@ -496,18 +498,27 @@ def rebuild_producer_state(log: Log, end_offset: int, report: RecoveryReport | N
                 report.problems.append(f"{log.snapshot_path(offset)}: {error}; producer state is rebuilt from the log")
             log.discard_snapshot(offset)
     for segment in log.segments_between(state.map_end_offset, end_offset):
-        start = max(segment.base_offset, state.map_end_offset)
-        first = segment.find(start) if segment.size else None
-        if first is None:
-            continue
-        for header in segment.batches(first.position):
-            if header.base_offset >= end_offset:
-                break
-            if header.producer_id >= 0:
-                data = memoryview(segment.file().read_at(header.position, header.size)) if header.is_control else b""
-                _replay(log, data, 0, header, None)
-            state.map_end_offset = header.next_offset
+        try:
+            _replay_segment(log, segment, end_offset)
+        except CorruptLogError:
+            continue  # damage in a closed segment, which `_check_closed_segments` reports
     state.map_end_offset = end_offset
+
+
+def _replay_segment(log: Log, segment: Segment, end_offset: int) -> None:
+    """Replay the batches of a segment below an offset into the producer state."""
+    state = log.producers
+    start = max(segment.base_offset, state.map_end_offset)
+    first = segment.find(start) if segment.size else None
+    if first is None:
+        return
+    for header in segment.batches(first.position):
+        if header.base_offset >= end_offset:
+            break
+        if header.producer_id >= 0:
+            data = memoryview(segment.file().read_at(header.position, header.size)) if header.is_control else b""
+            _replay(log, data, 0, header, None)
+        state.map_end_offset = header.next_offset
 
 
 def _replay(log: Log, chunk: memoryview | bytes, at: int, header: BatchHeader, segment: Segment | None) -> None:
