@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.spark.direct import make_source, plan
 
-from bench.spark import Meter, rows, write_directory
+from bench.spark import rows, write_directory
+from bench.spark_compare import Meter
 from ottla.client.client import Client
 from ottla.client.producer import Producer
 from ottla.spark import session
