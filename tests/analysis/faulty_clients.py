@@ -21,6 +21,7 @@ from aiokafka.errors import KafkaError as AioError
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from ottla.client.client import Client
+from ottla.history import Operation, Poll, Send
 from ottla.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.testing import Cluster, Tap
 from ottla.testing.tap.tap import CaptureFile
@@ -312,7 +313,85 @@ def rewound(run: Watched) -> None:
     consumer.close()
 
 
+def behind(run: Watched) -> None:
+    """`reader` commits offset 1 of each partition and reads no further, while 18 more records arrive."""
+    produce(run, 2)
+    consumer = patient_librdkafka(run, "reader", 100)
+    consumer.poll(2)
+    consumer.client.commit(asynchronous=False)
+    produce(run, 18)
+    consumer.close()
+
+
+def skewed(run: Watched) -> None:
+    """librdkafka's partitioner puts all records of one key into one partition."""
+    producer = Producer({"bootstrap.servers": run.bootstrap, "linger.ms": 0, "log_level": 0})
+    for number in range(120):
+        producer.produce("orders", f"value {number}", key="always the same")
+    assert producer.flush(PATIENCE) == 0
+    produce(run, 4)
+
+
+def read_aborted(run: Watched) -> list[Operation]:
+    """A librdkafka consumer with isolation.level=read_uncommitted reads a transaction that its producer aborted.
+
+    Return the history of both clients: what was aborted must not have been read.
+    """
+    producer = Producer({"bootstrap.servers": run.bootstrap, "transactional.id": "app-0", "log_level": 0})
+    producer.init_transactions(PATIENCE)
+    sent: list[Send] = []
+    producer.begin_transaction()
+    for number in range(4):
+        producer.produce("orders", f"aborted {number}", partition=0)
+        sent.append(Send("orders-0", f"aborted {number}"))
+    assert producer.flush(PATIENCE) == 0
+    producer.abort_transaction(PATIENCE)
+    consumer = LibrdkafkaConsumer(run, "dirty", isolation_level="read_uncommitted")
+    records: list[tuple[int, str]] = []
+
+    def read() -> bool:
+        message = consumer.client.poll(0.05)
+        if message is not None and message.error() is None:
+            records.append((message.offset() or 0, (message.value() or b"").decode()))
+        return len(records) == len(sent)
+
+    wait_until(read)
+    consumer.close()
+    return [Operation("producer", "fail", sent), Operation("dirty", "ok", [Poll({"orders-0": records})])]
+
+
 # aiokafka
+
+
+async def skewed_by_aiokafka(run: Watched) -> None:
+    """aiokafka's partitioner puts all records of one key into one partition."""
+    producer = AIOKafkaProducer(bootstrap_servers=run.bootstrap, client_id="skewer")
+    await producer.start()
+    for number in range(120):
+        await producer.send("orders", b"value %d" % number, key=b"always the same")
+    await producer.flush()
+    for partition in range(2):
+        await producer.send_and_wait("orders", b"other", partition=partition)
+    await producer.stop()
+
+
+async def behind_with_aiokafka(run: Watched) -> None:
+    """`reader`, an aiokafka consumer, commits offset 1 of each partition, and 18 more records arrive."""
+    await asyncio.to_thread(produce, run, 2)
+    consumer = AIOKafkaConsumer(
+        "orders",
+        bootstrap_servers=run.bootstrap,
+        client_id="reader",
+        group_id="g",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    for _ in range(2):
+        await consumer.getone()
+    await consumer.commit()
+    await asyncio.to_thread(produce, run, 18)
+    await consumer.stop()
 
 
 class TwiceAssignor(RoundRobinPartitionAssignor):

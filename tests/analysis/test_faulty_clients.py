@@ -21,12 +21,17 @@ from tests.analysis.faulty_clients import (
     LibrdkafkaConsumer,
     LibrdkafkaProducer,
     assigned_twice,
+    behind,
+    behind_with_aiokafka,
     fenced,
     kicked,
     late_end,
     late_end_of_aiokafka,
     patient_librdkafka,
+    read_aborted,
     rewound,
+    skewed,
+    skewed_by_aiokafka,
     slow_polls,
     stderr_to,
     stuck,
@@ -48,6 +53,10 @@ SCENARIOS = {
     "kicked": lambda run: kicked(run, patient_librdkafka),
     "rewound": rewound,
     "assigned twice": lambda run: asyncio.run(assigned_twice(run)),
+    "behind": behind,
+    "behind with aiokafka": lambda run: asyncio.run(behind_with_aiokafka(run)),
+    "skewed": skewed,
+    "skewed by aiokafka": lambda run: asyncio.run(skewed_by_aiokafka(run)),
 }
 
 
@@ -140,6 +149,37 @@ def test_zombie_is_found_in_client_logs(recorded):
         assert not analyze("dual-assign", inputs[kind]).has_problem, (
             "to the coordinator, the zombie was no member any more"
         )
+
+
+@pytest.mark.parametrize("scenario", ["behind", "behind with aiokafka"])
+def test_group_that_falls_behind_is_found(recorded, scenario):
+    directory = recorded(scenario)["kafka-log"]
+    report = analyze("lag", directory, max_lag=5)
+    assert {finding.facts["partition"]: finding.facts["lag"] for finding in report.findings} == {
+        "orders-0": 9,
+        "orders-1": 9,
+    }
+    assert {finding.facts["culprit"] for finding in report.findings} == {"g"}
+    assert not analyze("lag", directory, max_lag=10).has_problem
+
+
+@pytest.mark.parametrize("scenario", ["skewed", "skewed by aiokafka"])
+def test_key_that_fills_one_partition_is_found(recorded, scenario):
+    report = analyze("hot-partitions", recorded(scenario)["kafka-log"], factor=1.5)
+    (culprit,) = {finding.facts["culprit"] for finding in report.findings}
+    records = next(finding.facts["records"] for finding in report.findings if "records" in finding.facts)
+    assert culprit in {"orders-0", "orders-1"}
+    assert records > 120
+
+
+def test_aborted_read_of_librdkafka_is_found(tmp_path):
+    with watch(tmp_path) as run:
+        history = read_aborted(run)
+    path = tmp_path / "history.jsonl"
+    path.write_text("".join(write_history(history)))
+    report = analyze("anomalies", path)
+    assert report.has_problem, report.verdict
+    assert "aborted read" in report.findings[0].title
 
 
 # Java and franz-go, recorded
