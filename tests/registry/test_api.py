@@ -217,3 +217,189 @@ def test_page_of_another_site_is_refused(http: Http) -> None:
     assert http("GET", "/subjects", headers={"Host": "evil.example"}).status in (400, 403, 421)
     assert http("POST", "/subjects/a/versions", b"{}", {"Content-Type": "text/plain"}).status in (403, 415)
     assert http("GET", "/config").body == {"compatibilityLevel": "BACKWARD"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/nothing", None, 404, 404),
+        ("DELETE", "/subjects", None, 405, 405),
+        ("PATCH", "/config", {}, 405, 405),
+        ("POST", "/subjects/a/versions", b"", 422, 422),
+        ("POST", "/subjects/a/versions", b"\xff\xfe{", 400, 400),
+        ("POST", "/subjects/a/versions", b"[" * 100_000, 400, 400),
+        ("POST", "/subjects/a/versions", b'{"schema": NaN}', 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "schemaType": 5}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "version": "1"}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "version": -2}, 422, 42202),
+        ("POST", "/subjects/a/versions", {"schema": json.dumps(record("x")), "version": 5}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "id": 2**31}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "id": True}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "references": {}}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "references": [1]}, 400, 400),
+        (
+            "POST",
+            "/subjects/a/versions",
+            {"schema": '"int"', "references": [{"name": "x", "subject": "y", "version": 0}]},
+            422,
+            42202,
+        ),
+        (
+            "POST",
+            "/subjects/a/versions",
+            {"schema": '"int"', "references": [{"name": "x", "subject": "y", "version": 1}]},
+            422,
+            42201,
+        ),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "metadata": []}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "metadata": {"properties": {"a": 1}}}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "metadata": {"tags": {"a": "b"}}}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "ruleSet": []}, 400, 400),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "ruleSet": {"domainRules": [{}]}}, 422, 42210),
+        (
+            "POST",
+            "/subjects/a/versions",
+            {"schema": '"int"', "ruleSet": {"domainRules": [{"name": "r", "type": "CEL", "mode": "UPGRADE"}]}},
+            422,
+            42210,
+        ),
+        ("POST", "/subjects/a/versions", {"schema": "[", "schemaType": "JSON"}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": "message {", "schemaType": "PROTOBUF"}, 422, 42201),
+        ("POST", "/subjects/a", b"{", 400, 400),
+        ("POST", "/compatibility/subjects/a/versions/0", {"schema": '"int"'}, 422, 42202),
+        ("POST", "/compatibility/subjects/a/versions/99", {"schema": '"int"'}, 404, 40402),
+        ("POST", "/compatibility/subjects/a/versions/latest", {"schema": "nonsense"}, 422, 42201),
+        ("GET", "/subjects/a/versions/2147483648", None, 422, 42202),
+        ("GET", "/subjects/a/versions/-2", None, 422, 42202),
+        ("GET", "/subjects/a/versions/1?format=xml", None, 422, 42201),
+        ("GET", "/subjects/a/versions/9/schema", None, 404, 40402),
+        ("GET", "/subjects/none/versions/1/referencedby", None, 404, 40401),
+        ("GET", "/subjects/none/metadata", None, 404, 40401),
+        ("GET", "/subjects/a/metadata?key=k&value=v", None, 404, 40403),
+        ("GET", "/schemas/ids/99999999999", None, 404, 404),
+        ("GET", "/schemas/ids/-1", None, 404, 40403),
+        ("GET", "/schemas/ids/9/subjects", None, 404, 40403),
+        ("GET", "/schemas/ids/9/versions", None, 404, 40403),
+        ("GET", "/schemas/guids/00000000-0000-0000-0000-000000000000/ids", None, 404, 40403),
+        ("GET", "/subjects?offset=x", None, 404, 404),
+        ("DELETE", "/subjects/a/versions/0", None, 422, 42202),
+        ("DELETE", "/subjects/none/versions/1", None, 404, 40401),
+        ("DELETE", "/config/a", None, 404, 40401),
+        ("DELETE", "/mode/a", None, 404, 40401),
+        ("DELETE", "/contexts/.none", None, 404, 40401),
+        ("PUT", "/config", b"5", 400, 400),
+        ("PUT", "/config", {"normalize": "yes"}, 400, 400),
+        ("PUT", "/config", {"compatibilityPolicy": "KIND"}, 400, 400),
+        ("PUT", "/config/a", {"alias": 5}, 400, 400),
+        ("PUT", "/config/a", {"defaultRuleSet": {"domainRules": [{"name": "1"}]}}, 422, 42210),
+        ("PUT", "/config/%01", {"compatibility": "NONE"}, 422, 42208),
+        ("PUT", "/mode", {}, 422, 42204),
+        ("PUT", "/mode", {"mode": 5}, 422, 42204),
+    ],
+)
+def test_malformed_request_is_refused(http: Http, method: str, path: str, body: Any, status: int, code: int) -> None:
+    http.register("a", record("x"))
+    before = http("GET", "/schemas?deleted=true").body
+    answer = http(method, path, body)
+    assert (answer.status, answer.body["error_code"]) == (status, code), answer
+    assert answer.body["message"]
+    assert http("GET", "/schemas?deleted=true").body == before
+
+
+def test_metadata_and_rules_are_inherited_and_overridden(http: Http) -> None:
+    rule = {"name": "check", "type": "CEL", "kind": "CONDITION", "mode": "WRITE", "expr": "true"}
+    first = http.register(
+        "a", record("x"), metadata={"properties": {"owner": "me"}}, ruleSet={"domainRules": [rule]}
+    ).body
+    assert first["ruleSet"] == {"domainRules": [rule]}
+    second = http.register("a", record("x", "y", default=True)).body
+    assert (second["metadata"], second["ruleSet"]) == (first["metadata"], first["ruleSet"])
+    http("PUT", "/config/a", {"overrideMetadata": {"properties": {"owner": "them"}}})
+    third = http.register("a", record("x", "y", "z", default=True)).body
+    assert third["metadata"] == {"properties": {"owner": "them"}}
+    assert http("GET", "/subjects/a/metadata?key=owner&value=me").body["version"] == 2
+    assert first["guid"] != http.register("b", record("x")).body["guid"]
+    same = http("POST", "/subjects/a", {"schema": json.dumps(record("x")), "metadata": first["metadata"]})
+    assert same.status == 404, "rules are part of the schema's identity"
+
+
+def test_schema_is_taken_from_the_previous_version_if_left_out(http: Http) -> None:
+    http.register("a", record("x"))
+    answer = http("POST", "/subjects/a/versions", {"metadata": {"properties": {"owner": "me"}}})
+    assert (answer.body["version"], answer.body["schema"]) == (2, http("GET", "/schemas/ids/1").body["schema"])
+
+
+def test_alias_leads_to_another_subject(http: Http) -> None:
+    http.register("orders-value", record("x"))
+    assert http("PUT", "/config/old-name", {"alias": "orders-value"}).body == {"alias": "orders-value"}
+    assert http("GET", "/subjects/old-name/versions/latest").body["subject"] == "orders-value"
+    assert http.register("old-name", record("x", "y", default=True)).body["version"] == 2
+    assert http("GET", "/subjects").body == ["orders-value"]
+
+
+def test_lenient_policy_accepts_properties_added_to_an_open_model(http: Http) -> None:
+    narrow = {"type": "object", "properties": {"a": {"type": "string"}}}
+    wide = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
+    http.register("a", narrow, schemaType="JSON")
+    assert http.register("a", wide, schemaType="JSON").status == 409
+    http("PUT", "/config/a", {"compatibilityPolicy": "lenient"})
+    assert http("GET", "/config/a").body == {"compatibilityLevel": "BACKWARD", "compatibilityPolicy": "LENIENT"}
+    assert http.register("a", wide, schemaType="JSON").status == 200
+
+
+def test_contexts_are_filtered_and_deleted(http: Http) -> None:
+    http.register(":.one:a", record("x"))
+    http.register(":.two:a", record("x"))
+    assert http("GET", "/contexts?contextPrefix=.o").body == [".one"]
+    assert http("DELETE", "/contexts/.one").body["error_code"] == 42211
+    http("DELETE", "/subjects/:.one:a")
+    http("DELETE", "/subjects/:.one:a?permanent=true")
+    assert http("DELETE", "/contexts/.one").status == 204
+    assert http("GET", "/contexts").body == [".", ".two"]
+    assert http.register(":.one:a", record("y")).body["id"] == 2, "ids of a deleted context stay taken"
+
+
+def test_modes_of_a_context_are_deleted_recursively(http: Http) -> None:
+    for subject in (":.one:", ":.one:a", "b"):
+        http("PUT", f"/mode/{subject}", {"mode": "READONLY"})
+    assert http("DELETE", "/mode/:.one:?recursive=true").body == {"mode": "READONLY"}
+    assert http("GET", "/mode/:.one:a").status == 404
+    assert http("GET", "/mode/b").body == {"mode": "READONLY"}
+
+
+def test_protobuf_is_returned_as_a_serialized_descriptor(http: Http) -> None:
+    http.register("p", 'syntax = "proto3"; message A { string x = 1; }', schemaType="PROTOBUF")
+    text = http("GET", "/schemas/ids/1?format=serialized").body["schema"]
+    assert http.register("q", text, schemaType="PROTOBUF").body["id"] == 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "schema"),
+    [
+        ("AVRO", "[" * 5000 + "]" * 5000),
+        ("AVRO", json.dumps({"type": "enum", "name": "E", "symbols": ["a" * 900_000, "b" * 200_000]})),
+        ("JSON", '{"not":' * 3000 + "{}" + "}" * 3000),
+        ("JSON", '{"$ref": "#"}'),
+        ("JSON", '{"$ref": "http://169.254.169.254/latest"}'),
+        ("JSON", '{"$ref": "file:///etc/passwd"}'),
+        ("JSON", '{"type": "string", "pattern": "("}'),
+        ("JSON", '{"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}'),
+        ("PROTOBUF", "message A {" * 3000 + "}" * 3000),
+        ("PROTOBUF", 'syntax = "proto3"; import "/etc/passwd"; message A {}'),
+        ("PROTOBUF", 'syntax = "proto3"; message A { A a = 1; ' + "int32 x = 2;" * 50_000 + " }"),
+    ],
+    ids=range(11),
+)
+def test_hostile_schema_is_refused_and_the_registry_goes_on(http: Http, type_: str, schema: str) -> None:
+    answer = http.register("a", schema, schemaType=type_)
+    assert answer.status in (200, 422), answer
+    again = http.register("a", schema, schemaType=type_)
+    assert again.status == answer.status
+    assert http.register("b", record("x")).status == 200
+
+
+def test_catastrophic_patterns_are_never_executed(http: Http) -> None:
+    evil = {"type": "object", "patternProperties": {"^(a+)+$": {"type": "string"}}, "additionalProperties": False}
+    victim = {**evil, "properties": {"a" * 40 + "!": {"type": "string"}}}
+    assert http.register("a", evil, schemaType="JSON").status == 200
+    assert http.register("a", victim, schemaType="JSON").status in (200, 409)

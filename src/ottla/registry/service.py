@@ -316,9 +316,14 @@ class RegistryService:
         if group is not None:
             value = _property(version, group)
             existing = [candidate for candidate in existing if _property(candidate, group) == value]
-        schema = self._parsed(version)
         earlier = ((candidate.version, self._parsed(candidate)) for candidate in reversed(existing))
-        problems = incompatibilities(schema, earlier, level, lenient=config.get("compatibilityPolicy") == "LENIENT")
+        lenient = config.get("compatibilityPolicy") == "LENIENT"
+        try:
+            problems = incompatibilities(self._parsed(version), earlier, level, lenient=lenient)
+        except RecursionError:
+            raise errors.invalid_schema("the schemas are too deeply recursive to be compared") from None
+        except InvalidSchemaError as error:
+            raise errors.invalid_schema(f"Invalid schema, details: {error}") from None
         if problems:
             validate = "true" if config.get("validateFields") else "false"
             problems.append(f"{{validateFields: '{validate}', compatibility: '{level.value}'}}")

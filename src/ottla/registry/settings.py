@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 POLICIES: Final = ("STRICT", "LENIENT")
 _FLAGS: Final = ("normalize", "validateFields", "validateNewSchemas", "validateRules")
+_INHERITED: Final = frozenset({*_FLAGS, "compatibilityPolicy", "compatibilityGroup"})
 _CONFIG_FIELDS: Final = (
     "alias", *_FLAGS, "compatibilityLevel", "compatibilityPolicy",
     "compatibilityGroup", "defaultMetadata", "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
@@ -41,15 +42,17 @@ class RegistrySettings:
             return self.config_in_scope(subject)
         if subject not in self.state.configs:
             raise errors.config_not_found(subject)
-        return _config(self.state.configs[subject])
+        return {**self._default, **_config(self.state.configs[subject])}
 
     def config_in_scope(self, subject: str) -> dict[str, Any]:
-        """Return the effective config of a subject."""
+        """Return the effective config of a subject: its own with what it inherits, its context's, or the global one."""
+        configs = self.state.configs
+        if subject and subject in configs:
+            inherited = {name: value for name, value in _config(configs.get("", {})).items() if name in _INHERITED}
+            return {**inherited, **self._default, **_config(configs[subject])}
         context = subjects.split(subject)[0]
-        for name in (subject, f":{context}:"):
-            if name and name in self.state.configs and "compatibilityLevel" in self.state.configs[name]:
-                return {**self._default, **_config(self.state.configs[name])}
-        return {**self._default, **_config(self.state.configs.get("", {}))}
+        name = "" if context == subjects.DEFAULT_CONTEXT else f":{context}:"
+        return {**self._default, **_config(configs.get(name) or configs.get("", {}))}
 
     def set_config(self, subject: str, body: dict[str, Any]) -> Change:
         """Change a config; fields that are left out keep their values."""

@@ -7,10 +7,11 @@ on this is repeated with the pairs found incompatible, until nothing changes.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import re2  # type: ignore[import-untyped]
 
 from ottla.schemas.json_changes import STRICT, Difference
 
@@ -450,9 +451,10 @@ def _has_default(value: Any) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches. re2 needs linear time, and has neither lookaround nor back references."""
     try:
-        return re.search(pattern, name) is not None
-    except (re.error, RecursionError):
+        return re2.search(pattern, name) is not None
+    except re2.error:
         return False
 
 
