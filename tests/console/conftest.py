@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from ottla.client import Client
+from ottla.client.groups import alter_share_offsets, commit
 from ottla.client.producer import Producer
 from ottla.console.options import parse_console_options
 from ottla.console.server import ConsoleServer
@@ -44,8 +45,7 @@ def fill(client):
     hostile.initialize()
     hostile.send("payments", b"b", b"open")
     hostile.flush()
-    from ottla.client.groups import commit
-
+    alter_share_offsets(client, "sharing", {("orders", 0): 2})
     commit(client, "billing", {("orders", 0): 5, ("orders", 1): 7, ("orders", 2): 20})
     commit(client, HOSTILE, {("orders", 0): 1})
 

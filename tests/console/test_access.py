@@ -75,12 +75,12 @@ def test_change_requires_csrf_token(cluster):
     with serve(cluster, no_auth=True) as console:
         headers = {"Origin": console.address, "HX-Request": "true"}
         form = {"name": "made-without-token", "partitions": "1"}
-        answer = httpx.post(console.address + "/topics/new", data=form, headers=headers)
+        answer = httpx.post(console.address + "/new-topic", data=form, headers=headers)
         assert answer.status_code == 403
         assert "Reload" in answer.text
         token = re.search(r'X-CSRF-Token": "(\w+)"', httpx.get(console.address).text)[1]
         wrong = {**headers, "X-CSRF-Token": token[::-1]}
-        assert httpx.post(console.address + "/topics/new", data=form, headers=wrong).status_code == 403
+        assert httpx.post(console.address + "/new-topic", data=form, headers=wrong).status_code == 403
     assert "made-without-token" not in list(cluster.topics())
 
 
@@ -89,7 +89,7 @@ def test_read_only_console_refuses_changes_and_hides_buttons(cluster):
         page = httpx.get(console.address)
         token = re.search(r'X-CSRF-Token": "(\w+)"', page.text)[1]
         answer = httpx.post(
-            console.address + "/topics/new",
+            console.address + "/new-topic",
             data={"name": "x"},
             headers={"Origin": console.address, "X-CSRF-Token": token},
         )

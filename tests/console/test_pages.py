@@ -20,6 +20,7 @@ PAGES = [
     "/topics/orders/configs",
     "/groups",
     "/groups/show?id=billing",
+    "/groups/show?id=sharing",
     "/transactions",
     "/security",
     "/security/users",
@@ -176,8 +177,8 @@ def test_tail_shows_new_records(web, cluster):
 
 
 def test_topic_is_created_changed_and_deleted(web, cluster):
-    assert web.get("/topics/new").status_code == 200
-    made = web.post("/topics/new", name="made", partitions="2", replication="1", configs="cleanup.policy=compact\n")
+    assert web.get("/new-topic").status_code == 200
+    made = web.post("/new-topic", name="made", partitions="2", replication="1", configs="cleanup.policy=compact\n")
     assert made.headers["hx-redirect"] == "/topics/made"
     assert "compact" in web.get("/topics/made/configs").text
     assert web.post("/topics/made/partitions", count="4").headers["hx-redirect"] == "/topics/made"
@@ -209,9 +210,26 @@ def test_topic_is_created_changed_and_deleted(web, cluster):
     ],
 )
 def test_bad_topic_is_refused_beside_field(web, form, message):
-    answer = web.post("/topics/new", **form)
+    answer = web.post("/new-topic", **form)
     assert answer.status_code == 422
     assert message in html.unescape(answer.text)
+
+
+@pytest.mark.parametrize("name", ["new", "live", "records", "form"])
+def test_topic_with_name_of_a_route_is_shown(web, name):
+    assert web.post("/new-topic", name=name, partitions="1").headers["hx-redirect"] == f"/topics/{name}"
+    page = web.get(f"/topics/{name}")
+    assert page.status_code == 200
+    assert f"<title>{name} " in page.text
+    assert web.post(f"/topics/{name}/delete", confirm=name).is_success
+
+
+def test_input_that_is_not_utf8_is_refused(web):
+    assert web.http.get("/groups/show?id=%ff%fe").status_code in (400, 404)
+    assert web.http.get("/topics/%ff%00").status_code in (400, 404)
+    headers = {"X-CSRF-Token": web.csrf, "Origin": str(web.http.base_url).rstrip("/"), "HX-Request": "true"}
+    answer = web.http.post("/new-topic", content=b"name=%ff", headers=headers)
+    assert answer.status_code in (400, 422)
 
 
 def test_leader_is_moved(web, cluster):
@@ -225,7 +243,7 @@ def test_leader_is_moved(web, cluster):
 
 
 def test_records_are_trimmed_and_produced(web, cluster):
-    web.post("/topics/new", name="written", partitions="1")
+    web.post("/new-topic", name="written", partitions="1")
     form = {"key": "k", "value": '{"a": 1}', "value_form": "json", "headers": "h: v", "compression": "lz4"}
     answer = web.post("/topics/written/produce", **form)
     assert "at=0" in answer.headers["hx-redirect"]
@@ -294,4 +312,4 @@ def test_read_only_console_has_no_buttons(cluster, serve):
     for path in PAGES:
         assert "hx-post" not in web.get(path).text
     assert "Create topic" not in web.get("/topics").text
-    assert web.post("/topics/new", name="x").status_code == 403
+    assert web.post("/new-topic", name="x").status_code == 403

@@ -105,7 +105,7 @@ def test_page_names_what_credentials_do_not_allow(secured):
         refused = web.get("/security")
         assert refused.status_code == 403
         assert "User:ada" in refused.text
-        created = web.post("/topics/new", name="more")
+        created = web.post("/new-topic", name="more")
         assert created.status_code == 422
         assert "AUTHORIZATION_FAILED" in created.text
         assert "pass-word" not in refused.text + cluster_page.text

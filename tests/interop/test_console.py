@@ -32,7 +32,7 @@ def web(apache_kafka: ApacheKafka) -> Iterator[Web]:
 
 
 def test_console_shows_and_changes_apache_kafka(web: Web, apache_kafka: ApacheKafka) -> None:
-    made = web.post("/topics/new", name="console-topic", partitions="2", configs="retention.ms=60000000")
+    made = web.post("/new-topic", name="console-topic", partitions="2", configs="retention.ms=60000000")
     assert made.headers["hx-redirect"] == "/topics/console-topic"
     end = time.monotonic() + SECONDS
     while web.get("/topics/console-topic").status_code != 200:

@@ -19,7 +19,7 @@ from ottla.console import formats
 from ottla.console.access import ConsoleAccess
 from ottla.console.data.access import ClusterAccess
 from ottla.console.page import Call, FieldError, Page
-from ottla.protocol.errors import ErrorCode, KafkaError
+from ottla.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,7 +43,13 @@ AUTHORIZATION_FAILED: Final = frozenset(
     }
 )
 MISSING: Final = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND}
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
 )
 log = logging.getLogger(__name__)
 
@@ -154,6 +160,10 @@ class Console:
             return self._problem(call, 400, "Bad input", error.message)
         except KafkaError as error:
             return self._kafka_problem(call, error)
+        except ProtocolError as error:
+            return self._problem(call, 502, "The cluster's answer cannot be read", str(error))
+        except UnicodeError:
+            return self._problem(call, 400, "Bad input", "The input is not valid UTF-8.")
         except (ConnectionFailedError, TimeoutError) as error:
             return self._problem(call, 503, "The cluster does not answer", str(error) or "timed out", retry=True)
         except Exception as error:

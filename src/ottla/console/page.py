@@ -116,7 +116,7 @@ class Call:
         body = await self.request.body()
         try:
             return parse_qsl(
-                body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS, errors="surrogateescape"
+                body.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS, errors="strict"
             )
         except (UnicodeDecodeError, ValueError) as error:
             raise FieldError("", f"the form cannot be read: {error}") from error

@@ -42,8 +42,8 @@ class History:
 
     def rate(self, key: Hashable) -> float | None:
         """Return the growth per second over the last seconds; None before there are two samples."""
-        series = self._series.get(key)
-        if series is None or len(series) < 2:
+        series = self.samples(key)  # a copy: other threads add samples
+        if len(series) < 2:
             return None
         last = series[-1]
         first = next(sample for sample in series if last[0] - sample[0] <= RATE_SECONDS)
@@ -53,7 +53,7 @@ class History:
 
     def rates(self, key: Hashable) -> list[tuple[float, float]]:
         """Return the growth per second between the samples of a series."""
-        series = list(self._series.get(key, ()))
+        series = self.samples(key)
         return [
             (after[0], max(0.0, (after[1] - before[1]) / (after[0] - before[0]))) for before, after in pairwise(series)
         ]

@@ -30,10 +30,10 @@ COUNTED_TO_SORT: Final = 20_000
 async def show(call: Call) -> Response:
     """Show a page of the list."""
     values = await _list(call)
-    return call.render("topics.html", live=f"/topics/live?{urlencode(dict(call.query))}", **values)
+    return call.render("topics.html", live=f"/live-topics?{urlencode(dict(call.query))}", **values)
 
 
-@page.get("/topics/live")
+@page.get("/live-topics")
 async def live(call: Call) -> Response:
     """Stream the list while it is open; a large list less often."""
     took = 0.0
@@ -115,13 +115,13 @@ def _sort_key(row: TopicRow, sort: str, samples: Any) -> tuple[float, str]:
     return keys.get(sort, 0.0), row.name
 
 
-@page.get("/topics/new")
+@page.get("/new-topic")
 async def new(call: Call) -> Response:
     """Show the form of a new topic."""
     return call.fragment("topic_forms.html", "create", form={"name": call.query.get("name", "")})
 
 
-@page.post("/topics/new")
+@page.post("/new-topic")
 async def create(call: Call) -> Response:
     """Create a topic."""
     form = Form(await call.form())
