@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +44,8 @@ ACCEPTED: Final = frozenset(
         "",
     }
 )
+REFUSAL_SECONDS: Final = 0.1
+"""The delay of a refused login, which slows down guessing of passwords."""
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="schema registry"'}
 
 
@@ -128,6 +131,8 @@ class RegistryApi:
                     raise RegistryError(415, "HTTP 415 Unsupported Media Type")
                 answer = await handler(request)
             except RegistryError as error:
+                if error.status == 401:
+                    await asyncio.sleep(REFUSAL_SECONDS)
                 return refusal(error)
             except HTTPException:
                 raise
