@@ -251,7 +251,7 @@ KINDS: dict[str, FaultKind] = {
         FaultKind("disconnect", "the connection breaks before {point} is handled", _disconnect, _anywhere),
         FaultKind(
             "response-lost",
-            "the broker handles {point} and the connection breaks before the response; the client may send it again",
+            "the broker handles {point} and the connection breaks before the response",
             _lose_response,
             _anywhere,
         ),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERDICTS = ("passed", "reported", "failed", "not reached")
-LANE_WIDTH, ROW_HEIGHT, LEFT = 190, 24, 110
+ROW_HEIGHT, CLIENT_X, BROKER_X = 26, 170, 720
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6573; --line: #d8dde4; --paper: #ffffff; --tint: #f4f6f8;
   --bad: #b3261e; --good: #1a7f4b; --warn: #8a5a00; }
@@ -28,7 +28,9 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 10
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line) }
 td.n { text-align: right } .bad { color: var(--bad); font-weight: 600 } .good { color: var(--good) }
 .note { color: var(--soft) } svg text { font: 12px ui-monospace, monospace; fill: var(--ink) }
-svg .lane { stroke: var(--line) } svg .fault { fill: var(--bad); font-weight: 600 } svg .time { fill: var(--soft) }
+svg { color: var(--soft) } svg .lane { stroke: var(--soft) } svg .arrow { stroke: var(--soft) }
+svg .faulty { stroke: var(--bad); stroke-dasharray: 4 4; stroke-width: 2 }
+svg .fault { fill: var(--bad); font-weight: 600 } svg .time { fill: var(--soft) }
 .scroll { overflow-x: auto }
 """
 
@@ -37,7 +39,8 @@ def html_report(results: Sequence[dict[str, Any]]) -> str:
     """Return the page for results in the form of `Result.to_json`."""
     failed = sum(len(result["findings"]) for result in results)
     runs = sum(result["runs"] for result in results)
-    head = f"{failed} failure{'' if failed == 1 else 's'} in {len(results)} explored tests, {runs} runs"
+    tests = "1 explored test" if len(results) == 1 else f"{len(results)} explored tests"
+    head = f"{failed} failure{'' if failed == 1 else 's'} in {tests}, {runs} runs"
     body = "".join(_result(result) for result in results)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Kafka fault exploration</title>'
@@ -70,39 +73,54 @@ def _finding(finding: dict[str, Any]) -> str:
     checks = "".join(f'<p class="bad">{escape(text)}</p>' for text in finding["violations"])
     replay = finding.get("replay", "")
     again = f"<p>Run it again:</p><pre>{escape(replay)}</pre>" if replay else ""
+    message = "" if finding["violations"] else f"<pre>{escape(finding['message'])}</pre>"
     return (
         f'<h3 class="bad">It fails when</h3><ul>{faults}</ul>'
         f"<p>{finding['failures']} of {finding['runs']} runs failed ({kind}).</p>"
-        f"<pre>{escape(finding['message'])}</pre>{checks}{_timeline(finding['timeline'])}{again}"
+        f"{message}{checks}{_timeline(finding['timeline'])}{again}"
     )
 
 
 def _timeline(entries: Sequence[dict[str, Any]]) -> str:
-    """Return the timeline as a picture: one lane for each client, requests to the right, faults marked."""
+    """Return a sequence diagram: requests go to the broker on the right, responses come back, faults are marked."""
     if not entries:
         return ""
-    lanes = list(dict.fromkeys(entry["client_id"] or "broker" for entry in entries if not entry["fault"])) or ["broker"]
     height = ROW_HEIGHT * (len(entries) + 2)
-    width = LEFT + LANE_WIDTH * len(lanes) + 640
-    shapes = []
-    for index, lane in enumerate(lanes):
-        x = LEFT + LANE_WIDTH * index
-        shapes.append(f'<line class="lane" x1="{x}" y1="{ROW_HEIGHT}" x2="{x}" y2="{height}"/>')
-        shapes.append(f'<text x="{x}" y="14">{escape(lane[:24])}</text>')
+    shapes = [
+        f'<line class="lane" x1="{x}" y1="{ROW_HEIGHT}" x2="{x}" y2="{height}"/><text x="{x}" y="14" '
+        f'text-anchor="middle">{name}</text>'
+        for x, name in ((CLIENT_X, "clients"), (BROKER_X, "broker"))
+    ]
     for row, entry in enumerate(entries, 2):
         y = ROW_HEIGHT * row
         shapes.append(f'<text class="time" x="0" y="{y}">{format_time(entry["time_ms"])[11:]}</text>')
-        if entry["fault"]:
-            shapes.append(f'<text class="fault" x="{LEFT}" y="{y}">&#9889; {escape(entry["text"])}</text>')
-            continue
-        x = LEFT + LANE_WIDTH * lanes.index(entry["client_id"] or "broker")
-        words = " ".join(entry["text"].split())
-        shapes.append(f'<circle cx="{x}" cy="{y - 4}" r="3" fill="currentColor"/>')
-        shapes.append(f'<text x="{x + 10}" y="{y}">{escape(words[:110])}</text>')
+        shapes.append(_shape(entry, y))
     picture = "".join(shapes)
     return (
         '<details open><summary>Requests and responses around the fault</summary><div class="scroll">'
-        f'<svg width="{width}" height="{height + 10}" role="img" aria-label="timeline">{picture}</svg></div></details>'
+        f'<svg width="{BROKER_X + 420}" height="{height + 10}" role="img" aria-label="timeline">'
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
+        'orient="auto-start-reverse"><path d="M0 0 8 4 0 8z" fill="currentColor"/></marker></defs>'
+        f"{picture}</svg></div></details>"
+    )
+
+
+def _shape(entry: dict[str, Any], y: int) -> str:
+    text = " ".join(entry["text"].split())
+    if entry["fault"]:
+        return (
+            f'<line class="faulty" x1="{CLIENT_X}" y1="{y + 5}" x2="{BROKER_X}" y2="{y + 5}"/>'
+            f'<text class="fault" x="{CLIENT_X + 8}" y="{y}">&#9889; {escape(text)}</text>'
+        )
+    head, colon, label = text.partition(": ")
+    if not colon or not head.startswith("connection"):
+        return f'<text x="{BROKER_X + 12}" y="{y}">{escape(text[:90])}</text>'
+    connection = head.split()[1]
+    start, end = (CLIENT_X, BROKER_X) if "->" in head else (BROKER_X, CLIENT_X)
+    return (
+        f'<line class="arrow" x1="{start}" y1="{y + 5}" x2="{end}" y2="{y + 5}" marker-end="url(#tip)"/>'
+        f'<text x="{CLIENT_X + 12}" y="{y}">{escape(label[:70])}</text>'
+        f'<text class="time" x="{CLIENT_X - 12}" y="{y}" text-anchor="end">#{escape(connection)}</text>'
     )
 
 
