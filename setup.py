@@ -9,7 +9,7 @@ from setuptools import Extension, setup
 # The parts of each kernel, in the order in which they need each other.
 KERNELS = {
     "ottla.records.kernel": ("walk", "encode", "keys", "columns"),
-    "ottla.schemas.kernel": ("columns", "avro"),
+    "ottla.schemas.kernel": ("columns", "avro", "protobuf"),
 }
 BUILD = Path("build/kernel")
 # Python's own flags, repeated because the kernels count on them: integers wrap around as they do in Java.

@@ -30,6 +30,7 @@ BENCHMARKS = {
     "security": "Security: what ACLs and TLS cost",
     "registry": "The schema registry: writes, lookups, start and memory with many subjects",
     "console": "The console: pages of a large cluster, a fast tail, memory, idle",
+    "columns": "Typed columns: Avro values in Spark, next to from_avro",
     "spark": "Topics as Spark tables: the official connector, ottla over the network, ottla-log on the files",
     "scaling": "Scaling: what a scan costs per GB, per task and per partition, and what the driver costs",
 }

@@ -70,7 +70,7 @@ JSON = {
 PROTOBUF = """syntax = "proto3";
 message Order {
   int64 id = 1; string customer = 2; double amount = 3; int32 quantity = 4; optional string note = 5; int64 at = 6;
-  string status = 7; string price = 8; repeated string tags = 9; map<string, int32> attributes = 10;
+  string status = 7; string price = 8; repeated string tags = 9; repeated int32 attributes = 10;
 }"""
 
 
@@ -137,6 +137,13 @@ def order(number: int) -> dict[str, Any]:
     }
 
 
+def plain_order(number: int, kind: str) -> dict[str, Any]:
+    """An order of JSON types; Protobuf has the weight in a list."""
+    row = {name: value for name, value in order(number).items() if value is not None}
+    attributes = {"attributes": [number % 100]} if kind == "PROTOBUF" else {}
+    return {**row, "price": str(row["price"]), "attributes": {}, **attributes}
+
+
 def alone(values: list[bytes], registry: str, schema_id: int) -> None:
     """Print what decoding costs without Spark: the kernel, the kernel uncompiled, and fastavro record by record."""
     import pyarrow as pa
@@ -164,11 +171,33 @@ def alone(values: list[bytes], registry: str, schema_id: int) -> None:
         for value in values:
             fastavro.schemaless_reader(io.BytesIO(value[5:]), parsed, None)
 
+    def with_columns(kind: str, format_: str, text: str) -> Any:
+        """Return a function that decodes values of another format, as a task does."""
+        from ottla.schemas.framing import frame
+        from ottla.schemas.types import parse_schema
+        from ottla.schemas.values import Codec
+        from ottla.spark.values import writers
+        from ottla.spark.values.decode import ColumnDecoder
+        from ottla.spark.values.options import ColumnFormat, ReaderSchema, RegistrySettings
+
+        settings = RegistrySettings(registry)
+        identifier = 1000 + len(kind)  # one for each type
+        writers._schemas[settings, identifier] = parse_schema(kind, text)
+        codec = Codec(writers._schemas[settings, identifier])
+        rows = pa.array(
+            [frame(identifier, codec.encode(plain_order(number, kind))) for number in range(len(values))], pa.binary()
+        )
+        reader = ReaderSchema(kind, text, schema_id=identifier)
+        decoder = ColumnDecoder(ColumnFormat("value", format_, settings, reader=reader), "orders-0")
+        return lambda: decoder.decode(rows, rows)
+
     print("\n| decoding alone, one core | processor µs a record | thousand records/s |\n|---|---|---|")
     for name, act in (
         ("kernel, compiled" if kernel.COMPILED else "kernel", lambda: with_kernel(kernel.compiled())),
         ("kernel, uncompiled", lambda: with_kernel(kernel.uncompiled())),
         ("fastavro to Python objects", with_fastavro),
+        ("JSON Schema: Arrow's parser", with_columns("JSON", "json-schema", json.dumps(JSON))),
+        ("Protobuf: kernel", with_columns("PROTOBUF", "protobuf", PROTOBUF)),
     ):
         costs = []
         for _ in range(3):

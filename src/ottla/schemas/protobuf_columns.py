@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.schemas.column_types import STRING, ColumnType, NoColumnsError, list_of, map_of, struct_of
+from ottla.schemas.kernel import protobuf as _numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ _SCALARS: Final = {
     12: "bytes", 13: "long", 15: "int", 16: "long", 17: "int", 18: "long",
 }  # fmt: skip
 _ENUM: Final = 14
+_MESSAGE: Final = 11
 _WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -154,3 +156,58 @@ def _single(field: Any, value: Callable[[Any], Any]) -> Callable[[Any], Any]:
     if _SCALARS[field.type] == "uint64":
         return lambda message: Decimal(value(message))
     return value
+
+
+_NUMBERS: Final = {
+    1: _numbers.NUMBER_DOUBLE,
+    2: _numbers.NUMBER_FLOAT,
+    3: _numbers.NUMBER_INT64,
+    4: _numbers.NUMBER_UINT64,
+    5: _numbers.NUMBER_INT32,
+    6: _numbers.NUMBER_FIXED64,
+    7: _numbers.NUMBER_FIXED32,
+    8: _numbers.NUMBER_BOOL,
+    13: _numbers.NUMBER_UINT32,
+    15: _numbers.NUMBER_SFIXED32,
+    16: _numbers.NUMBER_SFIXED64,
+    17: _numbers.NUMBER_SINT32,
+    18: _numbers.NUMBER_SINT64,
+}
+
+
+def compile_message(descriptor: Any, column: Any, kernel: Any) -> Any:
+    """Return the kernel's step for a message, or None if it has types that only google.protobuf reads.
+
+    These are Timestamp, wrappers, JSON values, maps, groups and closed enums.
+    """
+    fields = []
+    for field, target in zip(descriptor.fields, column.fields, strict=True):
+        step = _compile_field(field, target, kernel)
+        if step is None:
+            return None
+        fields.append(step)
+    return kernel.MessageStep(column, fields)
+
+
+def _compile_field(field: Any, column: Any, kernel: Any) -> Any:
+    if field.message_type is not None and field.type != _MESSAGE:
+        return None
+    if _is_map(field):
+        return None  # the last entry of a key counts, which columns cannot tell
+    items = column if field.is_repeated else None
+    target = column.items if field.is_repeated else column
+    if field.message_type is not None:
+        name = field.message_type.full_name
+        if name == "google.protobuf.Timestamp" or name in _WRAPPERS or name in _JSON:
+            return None
+        message = compile_message(field.message_type, target, kernel)
+        return None if message is None else kernel.MessageField(field.number, message, items)
+    if field.type == _ENUM:
+        if field.enum_type.is_closed:
+            return None
+        names = {number: entry.name.encode() for number, entry in field.enum_type.values_by_number.items()}
+        default = None if field.has_presence else names.get(0)
+        return kernel.EnumField(field.number, target, names, items, default)
+    if _SCALARS[field.type] in ("string", "bytes"):
+        return kernel.BytesField(field.number, target, items, field.has_presence)
+    return kernel.NumberField(field.number, target, _NUMBERS[field.type], items, field.has_presence)

@@ -211,7 +211,11 @@ def test_json_values_become_structs(topic: Topic) -> None:
 
 def test_protobuf_values_become_structs(topic: Topic) -> None:
     schema_id = topic.register(PROTO_ORDER, "PROTOBUF")
-    topic.write(schema_id, {"id": "1", "customer": "a", "n": [1, 2]}, {}, frame(schema_id, b"\0\x08"))
+    topic.write(schema_id, {"id": "1", "customer": "a", "n": [1, 2]}, {})
+    assert [row["value"]["id"] for row in topic.rows(valueFormat="protobuf")] == [1, 0]
+    topic.write(schema_id, frame(schema_id, b"\0\x12\x01\xff"))
+    with pytest.raises(UndecodableRecordError, match="offset 2 cannot be decoded: not a message"):
+        topic.rows(valueFormat="protobuf")
     result = topic.rows(valueFormat="protobuf", valueErrors="column")
     assert [row["value"] for row in result] == [
         {"id": 1, "customer": "a", "n": [1, 2]},

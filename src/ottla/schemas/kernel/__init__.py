@@ -1,7 +1,7 @@
 """The native kernel of schemas: decodes values into the buffers of Arrow columns, without a Python object for each.
 
-`columns` has the buffers, `avro` the steps that read Avro. `setup.py` joins them into one module, `_compiled`, so
-that the compilers inline calls between them; without it they run uncompiled.
+`columns` has the buffers, `avro` and `protobuf` the steps that read these encodings. `setup.py` joins them into one
+module, `_compiled`, so that the compilers inline calls between them; without it they run uncompiled.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ __all__ = [
 
 def uncompiled() -> Any:
     """Return the names of the kernel as plain Python, also where it is compiled."""
-    from . import avro, columns
+    from . import avro, columns, protobuf
 
-    return SimpleNamespace(**vars(columns) | vars(avro))
+    return SimpleNamespace(**vars(columns) | vars(avro) | vars(protobuf))
 
 
 def compiled() -> Any:

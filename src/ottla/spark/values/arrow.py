@@ -40,8 +40,16 @@ def arrow_type(type_: ColumnType) -> pa.DataType:
     return _SIMPLE[type_.kind]
 
 
-def take_array(column: Any, type_: ColumnType) -> pa.Array:
-    """Return the rows of a column and empty it."""
+class InvalidTextError(ValueError):
+    """A string is no UTF-8."""
+
+
+def take_array(column: Any, type_: ColumnType, *, strict: bool = False) -> pa.Array:
+    """Return the rows of a column and empty it.
+
+    Bytes of a string that are no UTF-8 are replaced, as Java does. With `strict` they raise InvalidTextError, after
+    which the column cannot be used any longer.
+    """
     length = column.length
     validity = _buffer(column.take_validity())
     kind = arrow_type(type_)
@@ -55,24 +63,29 @@ def take_array(column: Any, type_: ColumnType) -> pa.Array:
             buffers = [validity, _used(column.offsets), _used(column.data)]
             array = pa.Array.from_buffers(kind, length, buffers)
             if type_.kind == "string":
-                array = _valid_text(array, buffers)
+                array = _valid_text(array, buffers, strict)
         case "struct":
-            fields = [take_array(child, field) for child, (_, field) in zip(column.fields, type_.fields, strict=True)]
+            fields = [
+                take_array(child, field, strict=strict)
+                for child, (_, field) in zip(column.fields, type_.fields, strict=True)
+            ]
             array = pa.Array.from_buffers(kind, length, [validity], children=fields)
         case "list":
-            items = take_array(column.items, type_.fields[0][1])
+            items = take_array(column.items, type_.fields[0][1], strict=strict)
             array = pa.Array.from_buffers(kind, length, [validity, _used(column.offsets)], children=[items])
         case "map":
-            array = _take_map(column, type_, kind, validity)
+            array = _take_map(column, type_, kind, validity, strict)
         case _:
             array = pa.Array.from_buffers(kind, length, [validity, _used(column.data)])
     column.begin()
     return array
 
 
-def _take_map(column: Any, type_: ColumnType, kind: pa.MapType, validity: pa.Buffer | None) -> pa.Array:
+def _take_map(column: Any, type_: ColumnType, kind: pa.MapType, validity: pa.Buffer | None, strict: bool) -> pa.Array:
     length, entries = column.length, column.items
-    fields = [take_array(child, field) for child, (_, field) in zip(entries.fields, type_.fields, strict=True)]
+    fields = [
+        take_array(child, field, strict=strict) for child, (_, field) in zip(entries.fields, type_.fields, strict=True)
+    ]
     pairs = pa.StructArray.from_arrays(fields, fields=[kind.key_field, kind.item_field])
     array = pa.Array.from_buffers(kind, length, [validity, _used(column.offsets)], children=[pairs])
     entries.take_validity()
@@ -89,11 +102,13 @@ def _used(buffer: kernel.Buffer) -> pa.Buffer:  # type: ignore[name-defined]
     return pa.py_buffer(buffer.take())[:used]
 
 
-def _valid_text(array: pa.Array, buffers: list[pa.Buffer | None]) -> pa.Array:
+def _valid_text(array: pa.Array, buffers: list[pa.Buffer | None], strict: bool) -> pa.Array:
     """Replace bytes that are no UTF-8 by the replacement character, as Java does."""
     try:
         array.validate(full=True)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid as error:
+        if strict:
+            raise InvalidTextError(str(error)) from error
         raw = pa.Array.from_buffers(pa.binary(), len(array), buffers).to_pylist()
         return pa.array([None if value is None else value.decode(errors="replace") for value in raw], pa.string())
     return array

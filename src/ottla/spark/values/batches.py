@@ -15,7 +15,7 @@ from ottla.schemas.framing import FramingError, read_indexes
 from ottla.schemas.json_columns import WrongTypeError, convert
 from ottla.schemas.json_schema import JsonSchema
 from ottla.schemas.protobuf import ProtobufSchema
-from ottla.spark.values.arrow import take_array
+from ottla.spark.values.arrow import InvalidTextError, take_array
 from ottla.spark.values.decode import UndecodableError, frame_of
 
 if TYPE_CHECKING:
@@ -217,7 +217,10 @@ def _is_parsed_by_arrow(type_: ColumnType) -> bool:
 
 
 class _ProtobufBatches(_PlainBatches):
-    """Messages are parsed with the reader's schema: Protobuf resolves by field numbers."""
+    """Messages are parsed with the reader's schema: Protobuf resolves by field numbers.
+
+    The kernel decodes arrays whose messages are all plain; google.protobuf decodes any other, message by message.
+    """
 
     def __init__(self, owner: ColumnDecoder, is_key: bool, message: str | None) -> None:
         from google.protobuf import message_factory
@@ -230,7 +233,42 @@ class _ProtobufBatches(_PlainBatches):
         self._name: str = descriptor.full_name
         self._message = message_factory.GetMessageClass(descriptor)
         self._convert = converter(descriptor)
+        self._descriptor = descriptor
+        self._compile()
         self._checked: dict[tuple[int | str, bytes], str | None] = {}
+
+    def decode(self, array: pa.Array, headers: Headers | None, failed: Failed) -> pa.Array:
+        if headers is None and self._step is not None and len(array) and not array.null_count:
+            decoded = self._decode_all(array)
+            if decoded is not None:
+                return decoded
+        return super().decode(array, headers, failed)
+
+    def _decode_all(self, array: pa.Array) -> pa.Array | None:
+        """Decode messages of one schema with the kernel; return None if one of them is unusual."""
+        first = array[0].as_py()
+        try:
+            identifier, start = frame_of(first, None, is_key=self._is_key)
+            indexes, rest = read_indexes(first[start:])
+            self._check(identifier, indexes)
+        except (UndecodableError, FramingError):
+            return None
+        _, offsets, data = array.buffers()
+        self._column.truncate(0)  # messages of an array that was unusual
+        rows = kernel.compiled().MessageRows(data or b"", offsets, array.offset, len(array))
+        if not rows.decode(self._step, first[: len(first) - len(rest)]):
+            return None
+        try:
+            return take_array(self._column, self._owner.type, strict=True)
+        except InvalidTextError:  # google.protobuf names the message
+            self._compile()
+            return None
+
+    def _compile(self) -> None:
+        from ottla.schemas.protobuf_columns import compile_message
+
+        self._column = make_column(self._owner.type)
+        self._step = compile_message(self._descriptor, self._column, kernel.compiled())
 
     def _read(self, identifier: int | str, data: bytes) -> Any:
         from google.protobuf.message import DecodeError
