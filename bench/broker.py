@@ -215,20 +215,20 @@ def pump(connections: list[socket.socket], frame: bytes, seconds: float, depth: 
         for descriptor, _ in poll.poll(1000):
             connection, buffer = waiting[descriptor]
             buffer += connection.recv(1 << 16)
-            position = answered = 0
+            position = response = 0
             while len(buffer) - position >= 4:
                 size = int.from_bytes(buffer[position : position + 4], "big")
                 if len(buffer) - position < 4 + size:
                     break
                 position += 4 + size
-                answered += 1
+                response += 1
             del buffer[:position]
-            done += answered
+            done += response
             if time.perf_counter() < end:
-                if answered:
-                    connection.sendall(frame * answered)
+                if response:
+                    connection.sendall(frame * response)
             else:
-                outstanding -= answered
+                outstanding -= response
     return done
 
 

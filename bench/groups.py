@@ -129,16 +129,16 @@ def joined(peer: Peer, group: str) -> list[bytes]:
     described = k15.DescribeGroupsRequest(groups=[group])
     while len(wires[0].ask(described, 0).groups[0].members) < MEMBERS:  # type: ignore[attr-defined]
         time.sleep(0.001)
-    answers = [wires[0].ask(request(leader.member_id), 3)]
-    answers += [wire.receive(11, 3, number) for wire, number in zip(wires[1:], waiting, strict=True)]
+    responses = [wires[0].ask(request(leader.member_id), 3)]
+    responses += [wire.receive(11, 3, number) for wire, number in zip(wires[1:], waiting, strict=True)]
     generation = leader.generation_id + 1
     frames = []
-    for wire, answer in zip(wires, answers, strict=True):
-        assert isinstance(answer, k11.JoinGroupResponse)
-        assert answer.generation_id == generation, answer
-        mine = k14.SyncGroupRequest(group_id=group, generation_id=generation, member_id=answer.member_id)
+    for wire, response in zip(wires, responses, strict=True):
+        assert isinstance(response, k11.JoinGroupResponse)
+        assert response.generation_id == generation, response
+        mine = k14.SyncGroupRequest(group_id=group, generation_id=generation, member_id=response.member_id)
         wire.send(mine, 3)
-        beat_request = k12.HeartbeatRequest(group_id=group, generation_id=generation, member_id=answer.member_id)
+        beat_request = k12.HeartbeatRequest(group_id=group, generation_id=generation, member_id=response.member_id)
         frames.append(bytes(encode_request(12, 4, 1, "bench", beat_request)))
     for wire in wires:
         wire.receive_frame()
@@ -160,8 +160,8 @@ def beat(sockets: list[socket.socket], frames: list[bytes], seconds: float) -> i
             sockets[sent % len(sockets)].sendall(frames[sent % len(frames)])
             sent += 1
         for key, _ in selector.select(0.002):
-            answer = key.fileobj.recv(4096)  # type: ignore[union-attr]
-            assert answer[-3:-1] == b"\0\0", f"a heartbeat was refused: {answer!r}"
+            response = key.fileobj.recv(4096)  # type: ignore[union-attr]
+            assert response[-3:-1] == b"\0\0", f"a heartbeat was refused: {response!r}"
             answered_well += 1
     selector.close()
     return sent

@@ -49,8 +49,8 @@ def fill(talk: Talk, topic: str, records: int, batch: int) -> None:
     topic_data = k00.TopicProduceData(name=topic, partition_data=[data])
     request = k00.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic_data])
     for _ in range(records // batch):
-        answer = talk.quietly(request, k00.ProduceResponse, version=9)
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE, answer
+        response = talk.quietly(request, k00.ProduceResponse, version=9)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE, response
 
 
 def join(talk: Talk, group: str, topic: str) -> None:
@@ -65,11 +65,11 @@ def join(talk: Talk, group: str, topic: str) -> None:
     while time.monotonic() < deadline:
         beat = k76.ShareGroupHeartbeatRequest(group_id=group, member_id=MEMBER, member_epoch=epoch)
         beat.subscribed_topic_names = [topic] if epoch == 0 else None
-        answer = talk.quietly(beat, k76.ShareGroupHeartbeatResponse, version=1)
-        if not NOT_READY.intersection(codes(answer)):
-            assert answer.error_code == ErrorCode.NONE, answer
-            epoch = answer.member_epoch
-            if answer.assignment is not None and answer.assignment.topic_partitions:
+        response = talk.quietly(beat, k76.ShareGroupHeartbeatResponse, version=1)
+        if not NOT_READY.intersection(codes(response)):
+            assert response.error_code == ErrorCode.NONE, response
+            epoch = response.member_epoch
+            if response.assignment is not None and response.assignment.topic_partitions:
                 return
         time.sleep(0.05)
     raise AssertionError(f"{group} got no partition")
@@ -101,14 +101,14 @@ def consume(talk: Talk, group: str, topic_id: Uuid, records: int, most: int) -> 
             topics=[k78.FetchTopic(topic_id=topic_id, partitions=[partition])] if epoch == 0 or acquired else [],
         )
         try:
-            answer = talk.quietly(request, k78.ShareFetchResponse, version=2)
+            response = talk.quietly(request, k78.ShareFetchResponse, version=2)
         except ProtocolError:
-            answer = k78.ShareFetchResponse()  # where there are none, kfake's records are null, which they may not be
-        assert answer.error_code == ErrorCode.NONE, answer.error_message
+            response = k78.ShareFetchResponse()  # where there are none, kfake's records are null, which they may not be
+        assert response.error_code == ErrorCode.NONE, response.error_message
         epoch += 1
         done += sum(batch.last_offset - batch.first_offset + 1 for batch in acquired)
         acquired = []
-        for topic in answer.responses:
+        for topic in response.responses:
             for acknowledged in topic.partitions:
                 assert acknowledged.acknowledge_error_code == ErrorCode.NONE, acknowledged.acknowledge_error_message
                 if acknowledged.error_code == ErrorCode.NONE:

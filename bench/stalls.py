@@ -92,8 +92,8 @@ def create(wire: Wire, names: list[str], configs: dict[str, str] | None = None) 
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings) for name in names]
     for start in range(0, len(topics), TOPICS_PER_REQUEST):
         piece = topics[start : start + TOPICS_PER_REQUEST]
-        answer = wire.ask(CreateTopicsRequest(topics=piece, timeout_ms=120_000), CreateTopicsResponse, 5)
-        assert all(topic.error_code in (0, 36) for topic in answer.topics), answer.topics[0]
+        response = wire.ask(CreateTopicsRequest(topics=piece, timeout_ms=120_000), CreateTopicsResponse, 5)
+        assert all(topic.error_code in (0, 36) for topic in response.topics), response.topics[0]
     while True:  # until the broker leads them
         named = [MetadataRequestTopic(name=name) for name in names[-1:]]
         shown = wire.ask(MetadataRequest(topics=named, allow_auto_topic_creation=False), MetadataResponse, 8)

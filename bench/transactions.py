@@ -79,9 +79,9 @@ def reading(aborted: int) -> dict[str, float]:
     for _ in range(400):  # in turns, because machines are noisy
         for name, request in fetches.items():
             began = time.process_time_ns()
-            answer = talk.quietly(request, FetchResponse, version=11)
+            response = talk.quietly(request, FetchResponse, version=11)
             took[name].append((time.process_time_ns() - began) / 1000)
-            partition_data = answer.responses[0].partitions[0]
+            partition_data = response.responses[0].partitions[0]
             assert partition_data.records, partition_data
             assert not partition_data.aborted_transactions
     talk.close()

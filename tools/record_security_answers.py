@@ -25,10 +25,10 @@ def main() -> None:
         kafka = ApacheKafka(Path(directory) / "data", settings=SETTINGS, sasl=True)
         with kafka:
             host, _, port = kafka.sasl_bootstrap.rpartition(":")
-            answers = run_matrix(host, int(port))
+            responses = run_matrix(host, int(port))
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(reviewable_json(json.loads(json.dumps(answers, sort_keys=True)), 2) + "\n")
-    print(f"{sum(len(entry) for entry in answers.values())} answers of Apache Kafka in {TARGET.relative_to(ROOT)}")
+    TARGET.write_text(reviewable_json(json.loads(json.dumps(responses, sort_keys=True)), 2) + "\n")
+    print(f"{sum(len(entry) for entry in responses.values())} answers of Apache Kafka in {TARGET.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

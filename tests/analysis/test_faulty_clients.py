@@ -249,7 +249,7 @@ def test_unsupported_input_exits_2_and_names_supported_kinds(samples, analysis, 
 
 def test_coverage_table_has_every_analysis():
     assert {name for name in ANALYSES if name != "exactly-once-proof"} | {"exactly-once", "diff"} == set(COVERAGE)
-    assert {kind for answers in COVERAGE.values() for kind in answers} == set(INPUT_KINDS)
+    assert {kind for responses in COVERAGE.values() for kind in responses} == set(INPUT_KINDS)
 
 
 def test_unsupported_input_is_named_beside_supported_one(samples):

@@ -40,9 +40,9 @@ def committed_offset(node: Node, group: str) -> tuple[int, int]:
     """Return the error and the committed offset of news-0."""
     topic = k09.OffsetFetchRequestTopics(topic_id=node.topic_id, partition_indexes=[0])
     request = k09.OffsetFetchRequest(groups=[k09.OffsetFetchRequestGroup(group_id=group, topics=[topic])])
-    answer = node.ask_now(request, k09.OffsetFetchResponse).groups[0]
-    offset = answer.topics[0].partitions[0].committed_offset if answer.topics else -1
-    return answer.error_code, offset
+    response = node.ask_now(request, k09.OffsetFetchResponse).groups[0]
+    offset = response.topics[0].partitions[0].committed_offset if response.topics else -1
+    return response.error_code, offset
 
 
 def transaction_error(node: Node, transactional_id: str) -> int:
@@ -55,8 +55,8 @@ def share_state_error(node: Node, group: str) -> int:
     request = k87.ReadShareGroupStateSummaryRequest(
         group_id=group, topics=[k87.ReadStateSummaryData(topic_id=node.topic_id, partitions=[partition])]
     )
-    answer = node.ask_now(request, k87.ReadShareGroupStateSummaryResponse)
-    return int(answer.results[0].partitions[0].error_code)
+    response = node.ask_now(request, k87.ReadShareGroupStateSummaryResponse)
+    return int(response.results[0].partitions[0].error_code)
 
 
 def errors(node: Node) -> tuple[int, int, int]:

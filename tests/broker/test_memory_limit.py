@@ -72,9 +72,9 @@ def fetched(wire: Wire) -> int:
         session_epoch=-1,
         topics=[FetchTopic(topic="t", partitions=[partition])],
     )
-    answer = wire.ask(request, FetchResponse, 11).responses[0].partitions[0]
-    assert answer.error_code == ErrorCode.NONE
-    return len(answer.records or b"")
+    response = wire.ask(request, FetchResponse, 11).responses[0].partitions[0]
+    assert response.error_code == ErrorCode.NONE
+    return len(response.records or b"")
 
 
 def test_producers_are_refused_at_the_limit_and_reads_work(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,8 +103,8 @@ def test_group_offsets_are_committed_when_producers_are_refused(cluster: Cluster
             generation_id_or_member_epoch=-1,
             topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
         )
-        answer = wire.ask(request, OffsetCommitResponse, 8)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        response = wire.ask(request, OffsetCommitResponse, 8)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 def test_deleted_topic_makes_memory_available_at_once(cluster: Cluster) -> None:

@@ -160,8 +160,8 @@ class Node(LocalTalk):
         offset_commit_request_partition = k08.OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
         topic = k08.OffsetCommitRequestTopic(name="news", partitions=[offset_commit_request_partition])
         request = k08.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
-        answer = self.quietly(request, k08.OffsetCommitResponse, version=9)
-        return ErrorCode(answer.topics[0].partitions[0].error_code)
+        response = self.quietly(request, k08.OffsetCommitResponse, version=9)
+        return ErrorCode(response.topics[0].partitions[0].error_code)
 
     def init_producer(self, transactional_id: str) -> k22.InitProducerIdResponse:
         request = k22.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=600_000)
@@ -203,8 +203,8 @@ class Node(LocalTalk):
         partition_data = k87.PartitionData(partition=0, leader_epoch=0)
         topic = k87.ReadStateSummaryData(topic_id=self.topic_id, partitions=[partition_data])
         request = k87.ReadShareGroupStateSummaryRequest(group_id=group, topics=[topic])
-        answer = self.quietly(request, k87.ReadShareGroupStateSummaryResponse)
-        return ErrorCode(answer.results[0].partitions[0].error_code)
+        response = self.quietly(request, k87.ReadShareGroupStateSummaryResponse)
+        return ErrorCode(response.results[0].partitions[0].error_code)
 
     def produce_as_admin(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
         """Write a record to an internal topic, as a client with the client id of Kafka's tools may."""
@@ -217,8 +217,8 @@ class Node(LocalTalk):
             topic_data=[k00.TopicProduceData(name=topic, partition_data=[partition_produce_data])],
         )
         frame = encode_request(0, 9, 7, "__admin_client", request)
-        answer = self._answer(self.ask_frame(frame), k00.ProduceResponse, 0, 9)
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        response = self._answer(self.ask_frame(frame), k00.ProduceResponse, 0, 9)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
     def path(self, topic: str, partition: int) -> str:
         return f"/data/{topic}-{partition}/{0:020}.log"

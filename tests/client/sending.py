@@ -59,12 +59,12 @@ def send_batches(
                     sent[index] = Sent(-1, -1)
                 continue
             refused: KafkaError | None = None
-            for answer in client.to_node(node, request, ProduceResponse).responses[0].partition_responses:
-                if answer.error_code:
-                    refused = KafkaError(answer.error_code, answer.error_message or f"{topic}-{answer.index}")
+            for response in client.to_node(node, request, ProduceResponse).responses[0].partition_responses:
+                if response.error_code:
+                    refused = KafkaError(response.error_code, response.error_message or f"{topic}-{response.index}")
                     continue
-                del left[answer.index]
-                sent[answer.index] = Sent(answer.base_offset, answer.log_append_time_ms)
+                del left[response.index]
+                sent[response.index] = Sent(response.base_offset, response.log_append_time_ms)
             if refused is not None:
                 raise refused
 

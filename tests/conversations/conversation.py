@@ -55,13 +55,13 @@ class Conversation:
         version = self.version_of(request) if version is None else version
         label = self.label(request, version)
         try:
-            answer = self.patiently(lambda: self.talk.quietly(request, response, version=version))
+            reply = self.patiently(lambda: self.talk.quietly(request, response, version=version))
         except PeerClosedError:
             self.talk.close()
             self.transcript[label] = CLOSED
             return response()
-        self.transcript[label] = self.tree(answer, version)
-        return answer
+        self.transcript[label] = self.tree(reply, version)
+        return reply
 
     def version_of(self, request: Message) -> int:
         """The newest version of a request."""
@@ -118,9 +118,9 @@ class Conversation:
         """Try again while the coordinator is not there yet."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
-            answer = attempt()
-            if not NOT_READY.union(also).intersection(codes(answer)) or time.monotonic() > deadline:
-                return answer
+            response = attempt()
+            if not NOT_READY.union(also).intersection(codes(response)) or time.monotonic() > deadline:
+                return response
             self.pause()
 
     def note(self, what: str, fact: object) -> None:

@@ -63,16 +63,16 @@ class LocalTalk:
         key = request.__schema__.api_key
         assert key is not None
         version = self.versions[key][-1]
-        answer = self.ask_frame(encode_request(key, version, 7, CLIENT_ID, request))
-        assert not isinstance(answer, Pending) or answer.done
-        return self._answer(answer, response, key, version)
+        reply = self.ask_frame(encode_request(key, version, 7, CLIENT_ID, request))
+        assert not isinstance(reply, Pending) or reply.done
+        return self._answer(reply, response, key, version)
 
     def start(self, request: Message, response: type[R], version: int) -> Callable[[], R]:
         """Ask on a connection of its own; what this returns waits for the answer."""
         key = request.__schema__.api_key
         assert key is not None
-        answer = self.ask_frame(encode_request(key, version, 7, CLIENT_ID, request))
-        return lambda: self._answer(answer, response, key, version)
+        reply = self.ask_frame(encode_request(key, version, 7, CLIENT_ID, request))
+        return lambda: self._answer(reply, response, key, version)
 
     def ask_frame(self, frame: bytes | bytearray) -> Any:
         """Ask with a frame, and return the parts of the answer, or the promise of them."""

@@ -27,13 +27,13 @@ _NUMBER = re.compile(r"^(producers: )?\d{3} ")
 def write_recording(path: Path, transcript: Transcript) -> None:
     """Write a conversation to its file."""
     lines = []
-    for label, answer in _ordered(transcript):
+    for label, response in _ordered(transcript):
         step = _step(label)
         lines.append(f"{'>' if _is_request(step) else '='} {step}")
-        if isinstance(answer, list):
-            lines += [f"+ {_json(entry)}" for entry in answer]
+        if isinstance(response, list):
+            lines += [f"+ {_json(entry)}" for entry in response]
         else:
-            lines.append(f"< {_json(answer)}")
+            lines.append(f"< {_json(response)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
@@ -58,7 +58,10 @@ def assert_as_recorded(folder: Path, name: str, transcript: Transcript, broker: 
     """Assert that a broker was sent the recorded requests and answered like Apache Kafka."""
     assert_alike(
         read_recording(folder / f"{name}.txt"),
-        {f"{position:03} {_step(label)}": answer for position, (label, answer) in enumerate(_ordered(transcript), 1)},
+        {
+            f"{position:03} {_step(label)}": response
+            for position, (label, response) in enumerate(_ordered(transcript), 1)
+        },
         f"{name}: ",
         who=("the recording of Kafka", broker),
     )

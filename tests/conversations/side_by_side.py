@@ -114,9 +114,9 @@ class Talk:
         self._names: dict[Uuid, str] = {}
         self._sessions: dict[int, int] = {}
         self._settled = 0
-        answer = cast("ApiVersionsResponse", self.wire.ask(ApiVersionsRequest(), 0))
+        response = cast("ApiVersionsResponse", self.wire.ask(ApiVersionsRequest(), 0))
         self.versions = {
-            api_key.api_key: range(api_key.min_version, api_key.max_version + 1) for api_key in answer.api_keys
+            api_key.api_key: range(api_key.min_version, api_key.max_version + 1) for api_key in response.api_keys
         }
 
     # What scripts say.
@@ -140,15 +140,15 @@ class Talk:
         if version is None:
             version = self.versions[key][-1]
         try:
-            answer = self.wire.ask(request, version)
+            reply = self.wire.ask(request, version)
         except PeerClosedError:
             self._hang_up()
             self._note(label, CLOSED)
             return response()
-        if isinstance(answer, CreateTopicsResponse):
-            self._names.update({topic.topic_id: topic.name for topic in answer.topics if topic.error_code == 0})
-        self._note(label, _sorted(_reworded(self._tree(answer, version), own_words), unordered))
-        return cast("R", answer)
+        if isinstance(reply, CreateTopicsResponse):
+            self._names.update({topic.topic_id: topic.name for topic in reply.topics if topic.error_code == 0})
+        self._note(label, _sorted(_reworded(self._tree(reply, version), own_words), unordered))
+        return cast("R", reply)
 
     def ask_all(
         self,
@@ -170,13 +170,13 @@ class Talk:
         """Send a frame as it is, length excluded, and write down the frame that comes back, or just that one did."""
         try:
             self.wire.send_bytes(LENGTH.pack(len(frame)) + frame)
-            answer = self.wire.receive_frame()
+            response = self.wire.receive_frame()
         except PeerClosedError:
             self._hang_up()
             self._note(label, CLOSED)
             return None
-        self._note(label, answer.hex() if shown else "a frame")
-        return answer
+        self._note(label, response.hex() if shown else "a frame")
+        return response
 
     def tell(self, label: str, request: Message, *, version: int) -> None:
         """Send a request that is not answered; write down whether the connection is still good afterwards."""
@@ -207,10 +207,10 @@ class Talk:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
         )
-        answer = self.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=SETTLE_MS), CreateTopicsResponse)
-        assert answer.topics[0].error_code == 0, answer
+        response = self.quietly(CreateTopicsRequest(topics=[topic], timeout_ms=SETTLE_MS), CreateTopicsResponse)
+        assert response.topics[0].error_code == 0, response
         self.wait_for(name, partitions)
-        return answer.topics[0].topic_id
+        return response.topics[0].topic_id
 
     def wait_for(self, name: str, partitions: int = 1) -> None:
         """Wait until a broker knows a topic as it was just changed, and leads all of it."""
@@ -277,15 +277,15 @@ class Talk:
         if topic.error_code or len(topic.partitions) != partitions or any(p.error_code for p in topic.partitions):
             return False
         expected = [ListOffsetsPartition(partition_index=index, timestamp=-2) for index in range(partitions)]
-        answer = self.quietly(
+        response = self.quietly(
             ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=expected)]),
             ListOffsetsResponse,
         )
-        return all(partition.error_code == ErrorCode.NONE for partition in answer.topics[0].partitions)
+        return all(partition.error_code == ErrorCode.NONE for partition in response.topics[0].partitions)
 
-    def _note(self, label: str, answer: object) -> None:
+    def _note(self, label: str, response: object) -> None:
         assert label not in self.transcript, f"two answers under {label!r}"
-        self.transcript[label] = answer
+        self.transcript[label] = response
 
     def _tree(self, value: Any, version: int, name: str = "") -> Any:
         if isinstance(value, Struct):

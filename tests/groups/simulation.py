@@ -175,11 +175,11 @@ class ClassicClient(Client):
             self.must_join = True
             self.next_ms = 0
 
-    def _now(self, answer: Any) -> Any:
-        if isinstance(answer, Pending):
+    def _now(self, response: Any) -> Any:
+        if isinstance(response, Pending):
             self.simulation.world.log.sync()
-            return answer.response
-        return answer
+            return response.response
+        return response
 
     def _hear(self, code: ErrorCode) -> None:
         """Note that the session is alive, unless the response is an error."""
@@ -212,12 +212,12 @@ class ClassicClient(Client):
             self._joined,
         )
 
-    def _await(self, answer: Any, then: Any) -> None:
-        self.answer = answer
-        if isinstance(answer, Pending):
-            answer.on_complete(then)
+    def _await(self, response: Any, then: Any) -> None:
+        self.answer = response
+        if isinstance(response, Pending):
+            response.on_complete(then)
         else:
-            then(answer)
+            then(response)
 
     def _joined(self, response: Any) -> None:
         if not self.alive:
@@ -264,8 +264,8 @@ class ClassicClient(Client):
 
     def _sync(self, assignments: dict[str, bytes]) -> None:
         if self.alive and not self.must_join:
-            answer = self.world.sync(self.id, self.generation, assignments, protocol="cooperative-sticky")
-            self._await(answer, self._synced)
+            response = self.world.sync(self.id, self.generation, assignments, protocol="cooperative-sticky")
+            self._await(response, self._synced)
 
     def _synced(self, response: Any) -> None:
         if not self.alive:

@@ -440,22 +440,22 @@ class Member:
         return answered(self.answer)
 
 
-def answered(answer: R | Pending[R]) -> R:
+def answered(response: R | Pending[R]) -> R:
     """Return a response; it must be complete."""
-    if isinstance(answer, Pending):
-        assert answer.done, "still waiting"
-        return answer.response
-    return answer
+    if isinstance(response, Pending):
+        assert response.done, "still waiting"
+        return response.response
+    return response
 
 
-def waits(answer: object) -> bool:
+def waits(response: object) -> bool:
     """Return whether a response is still pending."""
-    return isinstance(answer, Pending) and not answer.done
+    return isinstance(response, Pending) and not response.done
 
 
-def code(answer: Any) -> ErrorCode:
+def code(response: Any) -> ErrorCode:
     """Return the error of a response; it must be complete."""
-    return ErrorCode(answered(answer).error_code)
+    return ErrorCode(answered(response).error_code)
 
 
 class Consumer:

@@ -60,8 +60,8 @@ def commit(talk: TransactionTalk, group: str, offset: int) -> None:
 
 def offsets(talk: TransactionTalk, group: str) -> set[int]:
     expected = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
-    answer = talk.talk.quietly(k09.OffsetFetchRequest(groups=[expected]), k09.OffsetFetchResponse, version=9)
-    return {partition.committed_offset for topic in answer.groups[0].topics for partition in topic.partitions}
+    response = talk.talk.quietly(k09.OffsetFetchRequest(groups=[expected]), k09.OffsetFetchResponse, version=9)
+    return {partition.committed_offset for topic in response.groups[0].topics for partition in topic.partitions}
 
 
 def test_committed_offsets_survive_compaction(talk: TransactionTalk) -> None:
@@ -132,8 +132,8 @@ def test_coordinators_compress_records_with_configured_codec(codec: CompressionT
     begin = k91.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=5)
     topic = k91.AlterShareGroupOffsetsRequestTopic(topic_name="news", partitions=[begin])
     request = k91.AlterShareGroupOffsetsRequest(group_id="sharers", topics=[topic])
-    answer = talk.patiently(lambda: local.quietly(request, k91.AlterShareGroupOffsetsResponse))
-    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    reply = talk.patiently(lambda: local.quietly(request, k91.AlterShareGroupOffsetsResponse))
+    assert reply.responses[0].partitions[0].error_code == ErrorCode.NONE
     for log in ("__consumer_offsets-0", "__share_group_state-0"):
         data = local.world.disk.read(f"/data/{log}/{0:020}.log")
         assert {header.compression for header in iter_batches(data)} == {codec}

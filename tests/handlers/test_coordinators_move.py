@@ -65,18 +65,18 @@ def sync(group: str, member: str, generation: int, *members: str) -> k14.SyncGro
 
 def send(wire: Wire, request: Message, response: type[R]) -> R:
     """Send a request and return the response."""
-    answer = wire.ask(request, VERSION)
-    assert isinstance(answer, response)
-    return answer
+    reply = wire.ask(request, VERSION)
+    assert isinstance(reply, response)
+    return reply
 
 
 def received(wire: Wire, response: type[R], number: int) -> R:
     """Return the response to a request that was sent."""
     key = response.__schema__.api_key
     assert key is not None
-    answer = wire.receive(key, VERSION, number)
-    assert isinstance(answer, response)
-    return answer
+    reply = wire.receive(key, VERSION, number)
+    assert isinstance(reply, response)
+    return reply
 
 
 def until(wire: Wire, group: str, state: str, members: int) -> None:
@@ -92,8 +92,8 @@ def until(wire: Wire, group: str, state: str, members: int) -> None:
 def begin(wire: Wire, group: str) -> str:
     """Form a stable group of one member and return its id."""
     member = send(wire, join(group), k11.JoinGroupResponse).member_id
-    answer = send(wire, sync(group, member, 1, member), k14.SyncGroupResponse)
-    assert answer.error_code == ErrorCode.NONE
+    response = send(wire, sync(group, member, 1, member), k14.SyncGroupResponse)
+    assert response.error_code == ErrorCode.NONE
     return member
 
 

@@ -88,10 +88,10 @@ class Hostile:
         assert isinstance(made, Message)
         return made
 
-    def learn(self, answer: Message) -> None:
+    def learn(self, response: Message) -> None:
         """Use ids that were given."""
         for known, name in ((self.members, "member_id"), (self.producers, "producer_id")):
-            provided = getattr(answer, name, None)
+            provided = getattr(response, name, None)
             if provided not in (None, "", -1):
                 known.append(provided)
                 del known[4:-6]
@@ -156,9 +156,9 @@ def read(parts: Any, key: int, version: int) -> Message:
     """An answer; nothing may be left behind it."""
     data = b"".join(written(part) for part in parts)
     _, position = ResponseHeader.decode_from(data, LENGTH.size, response_header_version(key, version))
-    answer, end = response_class(key).decode_from(data, position, version)
+    response, end = response_class(key).decode_from(data, position, version)
     assert end == len(data)
-    return answer
+    return response
 
 
 def begin(local: LocalTalk) -> ShareGroupTalk:
@@ -186,12 +186,12 @@ def test_random_requests_are_answered_without_exception(seed: int, caplog: pytes
         if key == 0:
             request.acks = hostile.random.choice((-1, 1))  # type: ignore[attr-defined]
         frame = encode_request(key, version, 7, CLIENT_ID, request)
-        answer = local.ask_frame(frame)
+        response = local.ask_frame(frame)
 
-        def read_now(answer: Any = answer, key: int = key, version: int = version) -> Message | None:
-            if isinstance(answer, Pending):
-                return read(answer.response, key, version) if answer.done else None
-            return read(answer, key, version)
+        def read_now(response: Any = response, key: int = key, version: int = version) -> Message | None:
+            if isinstance(response, Pending):
+                return read(response.response, key, version) if response.done else None
+            return read(response, key, version)
 
         waiting.append((request, read_now))
         if hostile.random.random() < 0.3:
@@ -209,10 +209,10 @@ def test_random_requests_are_answered_without_exception(seed: int, caplog: pytes
 
 
 def answered(get: Callable[[], Message | None], hostile: Hostile) -> bool:
-    answer = get()
-    if answer is not None:
-        hostile.learn(answer)
-    return answer is not None
+    response = get()
+    if response is not None:
+        hostile.learn(response)
+    return response is not None
 
 
 def tripped(caplog: pytest.LogCaptureFixture) -> list[str]:

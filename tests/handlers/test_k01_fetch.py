@@ -107,9 +107,9 @@ def ask(local: LocalTalk, fetch_request: FetchRequest, version: int = VERSION) -
 
 def waiting(local: LocalTalk, fetch_request: FetchRequest) -> Callable[[], FetchResponse]:
     """Send a fetch and check that it is delayed."""
-    answer = local.start(fetch_request, FetchResponse, VERSION)
+    response = local.start(fetch_request, FetchResponse, VERSION)
     assert waits(local) > 0
-    return answer
+    return response
 
 
 def waits(local: LocalTalk) -> int:
@@ -143,33 +143,33 @@ def test_readable_records_are_returned_at_once(local: LocalTalk) -> None:
 
 
 def test_empty_response_after_max_wait(local: LocalTalk) -> None:
-    answer = waiting(local, request(wait=500))
+    response = waiting(local, request(wait=500))
     local.world.clock.advance(0.49)
     assert waits(local) == 1
     local.world.clock.advance(0.02)
     assert waits(local) == 0
-    assert values(answer().responses[0].partitions[0]) == []
+    assert values(response().responses[0].partitions[0]) == []
 
 
 def test_fetch_waits_for_min_bytes(local: LocalTalk) -> None:
     one = write(local, bytes(100))
-    answer = waiting(local, request(wait=60_000, least=3 * one))
+    response = waiting(local, request(wait=60_000, least=3 * one))
     write(local, bytes(100))
     local.pause()
     assert waits(local) == 1
     write(local, bytes(100))
     local.pause()
     assert waits(local) == 0
-    assert len(values(answer().responses[0].partitions[0])) == 3
+    assert len(values(response().responses[0].partitions[0])) == 3
 
 
 def test_min_bytes_counts_all_partitions(local: LocalTalk) -> None:
     one = write(local, bytes(100))
-    answer = waiting(local, request(wait=60_000, least=2 * one, partitions=2))
+    response = waiting(local, request(wait=60_000, least=2 * one, partitions=2))
     write(local, bytes(100), partition=1)
     local.pause()
     assert waits(local) == 0
-    assert [len(values(partition)) for partition in answer().responses[0].partitions] == [1, 1]
+    assert [len(values(partition)) for partition in response().responses[0].partitions] == [1, 1]
 
 
 def test_partition_error_completes_delayed_fetch(local: LocalTalk) -> None:
@@ -182,14 +182,14 @@ def test_read_committed_fetch_waits_for_commit(local: LocalTalk) -> None:
     write(local, b"open", producer=7, sequence=0)
     plain = ask(local, request(wait=60_000))
     assert values(plain[0]) == [b"open"]
-    answer = waiting(local, request(wait=60_000, committed=True))
+    response = waiting(local, request(wait=60_000, committed=True))
     write(local, b"behind it")
     local.pause()
     assert waits(local) == 1, "what is not stable yet must not wake a reader of committed records"
     end(local, 7, commit=True)
     local.pause()
     assert waits(local) == 0
-    partition = answer().responses[0].partitions[0]
+    partition = response().responses[0].partitions[0]
     assert values(partition) == [b"open", b"behind it"]
     assert (partition.last_stable_offset, partition.high_watermark) == (3, 3)
 

@@ -47,10 +47,10 @@ def ask(local: LocalTalk, path: str, topic: str = "moved", partition: int = 0, v
     request = AlterReplicaLogDirsRequest(
         dirs=[AlterReplicaLogDir(path=path, topics=[AlterReplicaLogDirTopic(name=topic, partitions=[partition])])]
     )
-    answer = local.quietly(request, AlterReplicaLogDirsResponse, version=version)
-    assert answer.results[0].topic_name == topic
-    assert answer.results[0].partitions[0].partition_index == partition
-    return ErrorCode(answer.results[0].partitions[0].error_code)
+    response = local.quietly(request, AlterReplicaLogDirsResponse, version=version)
+    assert response.results[0].topic_name == topic
+    assert response.results[0].partitions[0].partition_index == partition
+    return ErrorCode(response.results[0].partitions[0].error_code)
 
 
 def write(local: LocalTalk, first: int, count: int, size: int = 100) -> None:
@@ -105,14 +105,14 @@ def cordon(local: LocalTalk, value: str) -> ErrorCode:
             )
         ]
     )
-    answer = local.quietly(request, IncrementalAlterConfigsResponse)
-    return ErrorCode(answer.responses[0].error_code)
+    response = local.quietly(request, IncrementalAlterConfigsResponse)
+    return ErrorCode(response.responses[0].error_code)
 
 
 def cordoned(local: LocalTalk) -> set[str]:
     """Return the cordoned directories of the node, which must equal those in the metadata."""
-    answer = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-    notified = {result.log_dir for result in answer.results if result.is_cordoned}
+    response = local.quietly(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+    notified = {result.log_dir for result in response.results if result.is_cordoned}
     known = local.runtime.image.brokers[1].cordoned_directories
     assert known is not None
     ids = local.runtime.nodes[1].directory_ids

@@ -50,9 +50,9 @@ def test_fetch_carries_acknowledgements(talk: ShareBroker) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,), max_records=1)
-    answer = talk.fetch(ANN, 1, acks={0: [(0, 0, [RELEASE])]}, max_records=1)
-    assert acquired(answer) == {0: [(0, 0, 2)]}
-    assert parts(answer)[0].acknowledge_error_code == 0
+    response = talk.fetch(ANN, 1, acks={0: [(0, 0, [RELEASE])]}, max_records=1)
+    assert acquired(response) == {0: [(0, 0, 2)]}
+    assert parts(response)[0].acknowledge_error_code == 0
     wrong = talk.fetch(ANN, 2, acks={0: [(1, 1, [ACCEPT])], 1: [(0, 0, [ACCEPT])]}, max_records=1)
     assert [(part.partition_index, ErrorCode(part.acknowledge_error_code)) for part in parts(wrong)] == [
         (0, ErrorCode.INVALID_REQUEST),
@@ -64,9 +64,9 @@ def test_final_fetch_acknowledges_and_releases(talk: ShareBroker) -> None:
     talk.write(b"a")
     talk.write(b"b")
     talk.fetch(ANN, 0, (0,))
-    answer = talk.fetch(ANN, -1, acks={0: [(0, 0, [ACCEPT])]})
-    assert acquired(answer) == {}
-    assert [part.acknowledge_error_code for part in parts(answer)] == [0]
+    response = talk.fetch(ANN, -1, acks={0: [(0, 0, [ACCEPT])]})
+    assert acquired(response) == {}
+    assert [part.acknowledge_error_code for part in parts(response)] == [0]
     assert acquired(talk.fetch(BOB, 0, (0,))) == {0: [(1, 1, 2)]}
     assert talk.fetch(ANN, 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
@@ -99,10 +99,10 @@ def test_session_limit_error_is_delayed() -> None:
 
 def test_unknown_partitions_are_errors(talk: ShareBroker) -> None:
     nowhere = Uuid(b"\7" * 16)
-    answer = talk.fetch(ANN, 0, (0,), topic_id=nowhere)
-    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
-    answer = talk.fetch(ANN, 0, (9,))
-    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    response = talk.fetch(ANN, 0, (0,), topic_id=nowhere)
+    assert [part.error_code for part in parts(response)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    response = talk.fetch(ANN, 0, (9,))
+    assert [part.error_code for part in parts(response)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert talk.acknowledge(ANN, 1, {0: [(0, 0, [ACCEPT])]}, topic_id=nowhere) == [ErrorCode.UNKNOWN_TOPIC_ID]
     # Nobody has fetched from these.
     assert talk.acknowledge(ANN, 2, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -110,8 +110,8 @@ def test_unknown_partitions_are_errors(talk: ShareBroker) -> None:
 
 
 def test_uninitialized_share_partition_is_refused(talk: ShareBroker) -> None:
-    answer = talk.fetch(ANN, 0, (0,), group="other")
-    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_SERVER_ERROR]  # Kafka's words for it
+    response = talk.fetch(ANN, 0, (0,), group="other")
+    assert [part.error_code for part in parts(response)] == [ErrorCode.UNKNOWN_SERVER_ERROR]  # Kafka's words for it
 
 
 def test_fetch_waits_for_records(talk: ShareBroker) -> None:
@@ -177,9 +177,9 @@ def test_read_committed_fetch_ignores_ongoing_and_aborted(talk: ShareBroker) -> 
     talk.write(b"after")
     assert talk.node.share_partitions.waiting_fetches
     talk.end(7, commit=False)
-    answer = waiting()
+    response = waiting()
     # The marker is in the range; a client acknowledges it as a gap.
-    assert acquired(answer) == {0: [(2, 3, 1)]}
+    assert acquired(response) == {0: [(2, 3, 1)]}
     assert talk.acknowledge(ANN, 1, {0: [(2, 3, [ACCEPT, 0])]}) == [ErrorCode.NONE]
     shared = talk.node.share_partitions.get(GROUP, TopicIdPartition(talk.topic_id, 0))
     assert shared is not None
@@ -214,8 +214,8 @@ def test_deleted_topic_drops_share_partitions(talk: ShareBroker) -> None:
     talk.quietly(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1_000), DeleteTopicsResponse)
     assert waiting().error_code == 0
     assert len(talk.node.share_partitions) == 0
-    answer = talk.fetch(ANN, 2)
-    assert [part.error_code for part in parts(answer)] == [ErrorCode.UNKNOWN_TOPIC_ID]
+    response = talk.fetch(ANN, 2)
+    assert [part.error_code for part in parts(response)] == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,8 @@ def test_fetch_resumes_at_new_log_start_offset(talk: ShareBroker) -> None:
     talk.fetch(ANN, 0, (0,), max_records=1)
     talk.acknowledge(ANN, 1, {0: [(0, 0, [RELEASE])]})
     talk.runtime.partitions["t", 0].log.advance_log_start(2)
-    answer = talk.fetch(ANN, 2, wait_ms=60_000)
-    assert acquired(answer) == {}
+    response = talk.fetch(ANN, 2, wait_ms=60_000)
+    assert acquired(response) == {}
     assert acquired(talk.fetch(ANN, 3)) == {0: [(2, 2, 1)]}
 
 
@@ -269,10 +269,10 @@ def test_throttled_member_gets_only_acknowledge_results(talk: ShareBroker) -> No
         ]
     )
     assert talk.quietly(quota, AlterClientQuotasResponse).entries[0].error_code == 0
-    answer = talk.fetch(ANN, 1, acks={0: [(0, 0, [ACCEPT])]})
-    assert answer.throttle_time_ms > 0
-    assert acquired(answer) == {}
-    assert [(bytes(part.records or b""), part.acknowledge_error_code) for part in parts(answer)] == [(b"", 0)]
+    response = talk.fetch(ANN, 1, acks={0: [(0, 0, [ACCEPT])]})
+    assert response.throttle_time_ms > 0
+    assert acquired(response) == {}
+    assert [(bytes(part.records or b""), part.acknowledge_error_code) for part in parts(response)] == [(b"", 0)]
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ def test_member_acquires_and_accepts_records(talk: ShareBroker) -> None:
     talk.write(b"a", b"b")
     talk.write(b"c")
     talk.write(b"d", partition=1)
-    answer = talk.fetch(ANN, 0, (0, 1))
-    assert acquired(answer) == {0: [(0, 2, 1)], 1: [(0, 0, 1)]}
-    assert answer.acquisition_lock_timeout_ms == 30_000
-    assert values(parts(answer)[0]) == [b"a", b"b", b"c"]
+    response = talk.fetch(ANN, 0, (0, 1))
+    assert acquired(response) == {0: [(0, 2, 1)], 1: [(0, 0, 1)]}
+    assert response.acquisition_lock_timeout_ms == 30_000
+    assert values(parts(response)[0]) == [b"a", b"b", b"c"]
     assert talk.fetch(BOB, 0, (0, 1), wait_ms=0).error_code == 0
     assert acquired(talk.fetch(BOB, 1)) == {}
     assert talk.acknowledge(ANN, 1, {0: [(0, 2, [ACCEPT])], 1: [(0, 0, [ACCEPT])]}) == [ErrorCode.NONE] * 2
@@ -95,8 +95,8 @@ def test_acknowledge_response_waits_for_persistence(talk: ShareBroker) -> None:
     store.holding = True
     begun = talk.acknowledging(ANN, 1, {0: [(0, 0, [ACCEPT])]})
     riding = talk.fetching(ANN, 2, acks={0: [(0, 0, [ACCEPT])]})
-    answer = riding()  # another one may be answered at once: its records are in nobody's hands
-    assert [part.acknowledge_error_code for part in parts(answer)] == [ErrorCode.INVALID_RECORD_STATE]
+    response = riding()  # another one may be answered at once: its records are in nobody's hands
+    assert [part.acknowledge_error_code for part in parts(response)] == [ErrorCode.INVALID_RECORD_STATE]
     assert store.states[key].records == {}
     store.let_go()
     assert begun().responses[0].partitions[0].error_code == 0

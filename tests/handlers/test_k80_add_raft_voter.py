@@ -30,14 +30,14 @@ def add(local: LocalTalk, **fields: object) -> tuple[ErrorCode, str | None]:
     request = AddRaftVoterRequest(
         **{"cluster_id": None, "voter_id": 9, "voter_directory_id": SOMEBODY, "listeners": LISTENERS} | fields  # type: ignore[arg-type]
     )
-    answer = local.quietly(request, AddRaftVoterResponse)
-    return ErrorCode(answer.error_code), answer.error_message
+    response = local.quietly(request, AddRaftVoterResponse)
+    return ErrorCode(response.error_code), response.error_message
 
 
 def remove(local: LocalTalk, **fields: object) -> tuple[ErrorCode, str | None]:
     request = RemoveRaftVoterRequest(**{"cluster_id": None, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields)  # type: ignore[arg-type]
-    answer = local.quietly(request, RemoveRaftVoterResponse)
-    return ErrorCode(answer.error_code), answer.error_message
+    response = local.quietly(request, RemoveRaftVoterResponse)
+    return ErrorCode(response.error_code), response.error_message
 
 
 def test_add_voter_errors_have_kafkas_order(local: LocalTalk) -> None:

@@ -65,26 +65,26 @@ def test_request_with_expired_timeout_fails(local: LocalTalk, time: int) -> None
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_delegation_token_is_refused_in_every_version(local: LocalTalk, version: int) -> None:
-    answer = local.quietly(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, version=version)
-    assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    response = local.quietly(CreateDelegationTokenRequest(), CreateDelegationTokenResponse, version=version)
+    assert response.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
 @pytest.mark.parametrize(("level", "kind"), [(0, 1), (1, 1), (0, 3)])
 def test_unknown_feature_is_refused(local: LocalTalk, level: int, kind: int) -> None:
     update = FeatureUpdateKey(feature="nobody", max_version_level=level, upgrade_type=kind)
-    answer = local.quietly(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
-    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "for feature nobody." in (answer.error_message or "")
+    response = local.quietly(UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "for feature nobody." in (response.error_message or "")
 
 
 def test_produce_errors_have_kafkas_order(local: LocalTalk) -> None:
     good = bytes(build_batch([Record(0, local.world.clock.now_ms(), None, b"v")]))
     data = [PartitionProduceData(index=index, records=records) for index, records in ((0, good), (1, b""), (7, b""))]
     request = ProduceRequest(acks=5, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
-    answer = local.quietly(request, ProduceResponse, version=12)
+    response = local.quietly(request, ProduceResponse, version=12)
     assert {
         partition_response.index: partition_response.error_code
-        for partition_response in answer.responses[0].partition_responses
+        for partition_response in response.responses[0].partition_responses
     } == {
         0: ErrorCode.INVALID_REQUIRED_ACKS,
         1: ErrorCode.INVALID_RECORD,
@@ -95,12 +95,12 @@ def test_produce_errors_have_kafkas_order(local: LocalTalk) -> None:
 @pytest.mark.parametrize("unknown", [0, 3, 127])
 def test_unknown_resource_type_fails_the_request(local: LocalTalk, unknown: int) -> None:
     resources = [DescribeConfigsResource(resource_type=kind, resource_name="t") for kind in (2, unknown)]
-    answer = local.quietly(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
-    assert [result.error_code for result in answer.results] == [ErrorCode.INVALID_REQUEST] * 2
+    response = local.quietly(DescribeConfigsRequest(resources=resources), DescribeConfigsResponse)
+    assert [result.error_code for result in response.results] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_last_of_a_repeated_partition_is_taken(local: LocalTalk) -> None:
     partitions = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in (99, 0)]
     topics = [DeleteRecordsTopic(name="t", partitions=partitions), DeleteRecordsTopic(name="t")]
-    answer = local.quietly(DeleteRecordsRequest(topics=topics, timeout_ms=1000), DeleteRecordsResponse)
-    assert [[partition.error_code for partition in topic.partitions] for topic in answer.topics] == [[ErrorCode.NONE]]
+    response = local.quietly(DeleteRecordsRequest(topics=topics, timeout_ms=1000), DeleteRecordsResponse)
+    assert [[partition.error_code for partition in topic.partitions] for topic in response.topics] == [[ErrorCode.NONE]]

@@ -28,8 +28,8 @@ def write(local: LocalTalk, partition: int, size: int = 10) -> ErrorCode:
     batch = bytes(build_batch([Record(0, local.world.clock.now_ms(), None, bytes(size))]))
     data = [PartitionProduceData(index=partition, records=batch)]
     request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
-    answer = local.quietly(request, ProduceResponse, version=12)
-    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+    response = local.quietly(request, ProduceResponse, version=12)
+    return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
 
 def home(local: LocalTalk, partition: int) -> LogDirectory:

@@ -16,6 +16,6 @@ def test_responses_equal_kafkas(name: str, sync: bool) -> None:
     local = LocalTalk(SETTINGS, sync=sync)
     talk = TransactionTalk(local, local.pause)
     talk.find_coordinators()
-    answers = hold(name, talk)
+    responses = hold(name, talk)
     local.close()
-    assert_as_recorded(RECORDINGS, name, answers)
+    assert_as_recorded(RECORDINGS, name, responses)

@@ -48,9 +48,9 @@ def commit(local: LocalTalk, group: str, topic: str, partitions: int, metadata: 
         generation_id_or_member_epoch=-1,
         topics=[k08.OffsetCommitRequestTopic(name=topic, partitions=expected)],
     )
-    answer = local.quietly(request, k08.OffsetCommitResponse, version=9)
+    response = local.quietly(request, k08.OffsetCommitResponse, version=9)
     return Counter(
-        ErrorCode(partition.error_code) for each_topic in answer.topics for partition in each_topic.partitions
+        ErrorCode(partition.error_code) for each_topic in response.topics for partition in each_topic.partitions
     )
 
 

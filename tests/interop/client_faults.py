@@ -181,8 +181,8 @@ class KgoClient:
         assert self._process.stdout is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline().strip()
-        return "" if answer == "ok" else answer
+        response = self._process.stdout.readline().strip()
+        return "" if response == "ok" else response
 
     def begin(self) -> None:
         """Begin a transaction with four records."""

@@ -55,8 +55,8 @@ class Pair(Generic[C]):
 
     def assert_alike(self, name: str) -> None:
         """Both answer alike; if not, say where."""
-        answers = self.hold(name)
-        assert_alike(answers["Kafka"], answers["ottla"], f"{name}: ")
+        responses = self.hold(name)
+        assert_alike(responses["Kafka"], responses["ottla"], f"{name}: ")
 
     def assert_recorded(self, names: Iterable[str], folder: Path) -> None:
         """Assert that Kafka answers as recorded. OTTLA_WRITE_FIXTURES=1 records it first."""

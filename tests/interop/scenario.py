@@ -301,10 +301,10 @@ def write_share_groups(node: Broker, clients: JavaClients) -> None:
         while len(seen) < 15:  # every third record is accepted, released and rejected
             records = shared.poll()
             assert records, f"only {len(seen)} of 15 records came"
-            answers = ("ACCEPT", "RELEASE", "REJECT")
+            responses = ("ACCEPT", "RELEASE", "REJECT")
             marks = [
                 {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-                | {"type": answers[(record.offset or 0) % 3]}
+                | {"type": responses[(record.offset or 0) % 3]}
                 for record in records
             ]
             shared.call("acknowledge", records=marks)

@@ -58,9 +58,9 @@ def main() -> None:
     spark.stop()
 
 
-def say(answer: dict[str, Any]) -> None:
+def say(response: dict[str, Any]) -> None:
     """Print one line of JSON."""
-    print("CASE " + json.dumps(answer), flush=True)
+    print("CASE " + json.dumps(response), flush=True)
 
 
 def case(choice: random.Random) -> dict[str, str]:

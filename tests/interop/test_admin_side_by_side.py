@@ -53,15 +53,15 @@ def voters(client: Client) -> Answers:
         add_raft_voter_request = AddRaftVoterRequest(
             **{"cluster_id": None, "timeout_ms": 300_000, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields  # type: ignore[arg-type]
         )
-        answer = client.to_any(add_raft_voter_request, AddRaftVoterResponse)
-        return answer.error_code, plain(answer.error_message)
+        response = client.to_any(add_raft_voter_request, AddRaftVoterResponse)
+        return response.error_code, plain(response.error_message)
 
     def remove(**fields: object) -> tuple[int, str]:
         remove_raft_voter_request = RemoveRaftVoterRequest(
             **{"cluster_id": None, "voter_id": 9, "voter_directory_id": SOMEBODY} | fields  # type: ignore[arg-type]
         )
-        answer = client.to_any(remove_raft_voter_request, RemoveRaftVoterResponse)
-        return answer.error_code, plain(answer.error_message)
+        response = client.to_any(remove_raft_voter_request, RemoveRaftVoterResponse)
+        return response.error_code, plain(response.error_message)
 
     def plain(message: str | None) -> str:
         text = (message or "").replace(client.cluster_id or "?", "<cluster>").replace(str(mine[1]), "<mine>")

@@ -42,50 +42,50 @@ def strip(node: Any) -> Any:
     return node
 
 
-def comparable(question: str, answer: Any) -> Any:
+def comparable(question: str, response: Any) -> Any:
     """Leave out of an answer what is not the directory's."""
     if question == "share_group_offsets":
-        return {group: {at: value["startOffset"] for at, value in value.items()} for group, value in answer.items()}
+        return {group: {at: value["startOffset"] for at, value in value.items()} for group, value in response.items()}
     if question == "scram":  # the order of a user's mechanisms is that of a hash map
         return {
             user: sorted(
                 (credentialinfo["mechanism"], credentialinfo["iterations"])
                 for credentialinfo in value["credentialInfos"]
             )
-            for user, value in answer.items()
+            for user, value in response.items()
         }
     if question == "features":
-        return answer["finalized"]
+        return response["finalized"]
     if question == "cluster":
-        return answer["cluster_id"]
+        return response["cluster_id"]
     if question == "groups":
-        return sorted((entry["groupId"], entry["type"], entry["protocol"]) for entry in answer)
+        return sorted((entry["groupId"], entry["type"], entry["protocol"]) for entry in response)
     if question == "configs":
         return {
             resource: {
                 name: record["value"] for name, record in value.items() if record["source"].startswith("DYNAMIC")
             }
-            for resource, value in answer.items()
+            for resource, value in response.items()
         }
     if question == "producers":  # a coordinator that starts writes to its own topics
         return {
             partition: [(entry["producerId"], entry["producerEpoch"], entry["lastSequence"]) for entry in value]
-            for partition, value in answer.items()
+            for partition, value in response.items()
             if not partition.startswith(("__", "open"))
         }
     if question == "transactions":  # the open one may time out
-        return {name: (value["producerId"], value["state"]) for name, value in answer.items() if name != "tx-open"}
+        return {name: (value["producerId"], value["state"]) for name, value in response.items() if name != "tx-open"}
     if question == "offsets":
         return {
             kind: {at: strip(value) for at, value in value.items() if not at.startswith(("__", "open"))}
-            for kind, value in answer.items()
+            for kind, value in response.items()
         }
     if question == "consumer_groups":
         return {
             group: (value["groupId"], value["type"], value["partitionAssignor"], members(value))
-            for group, value in answer.items()
+            for group, value in response.items()
         }
-    return strip(answer)
+    return strip(response)
 
 
 def members(group: dict[str, Any]) -> list[Any]:
@@ -130,8 +130,8 @@ def ottla_on_kafkas(
 def test_ottla_describes_kafka_directory_as_kafka(
     ottla_on_kafkas: OttlaNode, java_clients: JavaClients, question: str
 ) -> None:
-    answer = scenario.QUESTIONS[question](scenario.Asked(ottla_on_kafkas, java_clients))
-    assert comparable(question, answer) == comparable(question, EXPECTED[question])
+    response = scenario.QUESTIONS[question](scenario.Asked(ottla_on_kafkas, java_clients))
+    assert comparable(question, response) == comparable(question, EXPECTED[question])
 
 
 def test_java_consumer_reads_same_records_from_both_brokers(

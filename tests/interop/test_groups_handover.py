@@ -59,10 +59,10 @@ def connect(node: OttlaNode | ApacheKafka, known: StreamsGroupTalk | None = None
 def offsets(talk: StreamsGroupTalk, group: str) -> dict[int, int]:
     expected = k09.OffsetFetchRequestGroup(group_id=group, topics=None)
     request = k09.OffsetFetchRequest(groups=[expected], require_stable=True)
-    answer = talk.patiently(lambda: talk.talk.quietly(request, k09.OffsetFetchResponse, version=9))
+    response = talk.patiently(lambda: talk.talk.quietly(request, k09.OffsetFetchResponse, version=9))
     return {
         partition.partition_index: partition.committed_offset
-        for topic in answer.groups[0].topics
+        for topic in response.groups[0].topics
         for partition in topic.partitions
     }
 
@@ -125,9 +125,9 @@ def test_members_continue_after_kill_during_rebalance(
         talk.heartbeat("classic", second, 1)
         assert last(talk) == {"error_code": "UNKNOWN_MEMBER_ID"}
         # The new owner still waits, and the old one may still commit.
-        answer = talk.beat("consumer", "m-2", owned={})
-        provided = answer.assignment and answer.assignment.topic_partitions
-        assert (answer.error_code, provided) in ((0, None), (0, [])), answer
+        reply = talk.beat("consumer", "m-2", owned={})
+        provided = reply.assignment and reply.assignment.topic_partitions
+        assert (reply.error_code, provided) in ((0, None), (0, [])), reply
         talk.commit("consumer", {("news", 0): 22 + turn}, member="m-1", generation=talk.epoch("consumer", "m-1"))
         assert offsets(talk, "consumer") == {0: 22 + turn}
         waiting_member = talk.streams("streams", "m-2", active={})
@@ -142,9 +142,9 @@ def test_members_continue_after_kill_during_rebalance(
 
     # In the other broker the rebalances come to their end.
     assert talk.beat("consumer", "m-1", owned={"news": kept}).error_code == ErrorCode.NONE
-    answer = talk.beat("consumer", "m-2", owned={})
-    assert answer.assignment is not None
-    provided = answer.assignment.topic_partitions[0].partitions
+    reply = talk.beat("consumer", "m-2", owned={})
+    assert reply.assignment is not None
+    provided = reply.assignment.topic_partitions[0].partitions
     assert sorted([*kept, *provided]) == EVERYTHING
     epoch = talk.epoch("streams", "m-1")
     assert talk.streams("streams", "m-1", active=left).member_epoch == epoch + 1

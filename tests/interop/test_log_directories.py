@@ -119,8 +119,8 @@ class Directories:
                 )
             ]
         )
-        answer = self.client.to_node(1, directories, AlterReplicaLogDirsResponse)
-        self.answers.append((f"move {topic}-{partition} to {to}", answer.results[0].partitions[0].error_code))
+        response = self.client.to_node(1, directories, AlterReplicaLogDirsResponse)
+        self.answers.append((f"move {topic}-{partition} to {to}", response.results[0].partitions[0].error_code))
 
 
 def conversation(directories: Directories) -> None:

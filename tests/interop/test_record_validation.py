@@ -58,13 +58,13 @@ class RawProducer:
         body += struct.pack(">i", 1) + name + struct.pack(">iii", 1, 0, len(data)) + data
         self._socket.sendall(struct.pack(">i", len(body)) + body)
         (size,) = struct.unpack(">i", self._file.read(4))
-        answer = self._file.read(size)
+        response = self._file.read(size)
         position = 4 + 4 + len(name) + 4
-        code, base_offset, log_append_time, errors = struct.unpack_from(">4xhqq8xi", answer, position)
+        code, base_offset, log_append_time, errors = struct.unpack_from(">4xhqq8xi", response, position)
         position += 34
         failed = []
         for _ in range(errors):
-            index, length = struct.unpack_from(">ih", answer, position)
+            index, length = struct.unpack_from(">ih", response, position)
             failed.append(index)
             position += 6 + max(length, 0)
         return Answer(code, base_offset, log_append_time, tuple(failed))
@@ -77,10 +77,10 @@ class Topics(NamedTuple):
     def ask(self, topic: str, data: bytes | bytearray) -> Answer:
         deadline = time.monotonic() + SECONDS
         while True:  # a topic that was just made may not have its leader yet
-            answer = self.producer.produce(f"v-{topic}", data)
-            if answer.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-                return answer
-            assert time.monotonic() < deadline, (topic, answer)
+            response = self.producer.produce(f"v-{topic}", data)
+            if response.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
+                return response
+            assert time.monotonic() < deadline, (topic, response)
             time.sleep(0.02)
 
     def log(self, topic: str) -> bytes:
@@ -203,8 +203,8 @@ def test_both_accept_and_refuse_same_batches(topics: Topics) -> None:
     now = int(time.time() * 1000)
     unlike = {}
     for topic, name, data in case_batches(now):
-        answer = topics.ask(topic, data)
-        theirs = (ErrorCode(answer.code), answer.failed_records)
+        response = topics.ask(topic, data)
+        theirs = (ErrorCode(response.code), response.failed_records)
         expected = ours(topic, data, now + 5)
         if theirs != expected:
             assert expected == (ErrorCode.INVALID_RECORD, ()), (topic, name, theirs, expected)
@@ -217,11 +217,11 @@ def test_both_store_same_bytes(topics: Topics, codec: CompressionType) -> None:
     now = int(time.time() * 1000)
     for topic in ("bytes", "bytes-stamped"):
         data = build_batch([Record(0, now + i, b"k", b"v" * i, (("h", None),)) for i in range(20)], compression=codec)
-        answer = topics.ask(topic, data)
-        assert answer.code == 0
-        stored = next(b for b in iter_batches(topics.log(topic)) if b.base_offset == answer.base_offset)
-        at = answer.log_append_time if answer.log_append_time >= 0 else now
-        stamped = validate(data, RULES[topic], at).stamp(answer.base_offset, stored.partition_leader_epoch)
+        response = topics.ask(topic, data)
+        assert response.code == 0
+        stored = next(b for b in iter_batches(topics.log(topic)) if b.base_offset == response.base_offset)
+        at = response.log_append_time if response.log_append_time >= 0 else now
+        stamped = validate(data, RULES[topic], at).stamp(response.base_offset, stored.partition_leader_epoch)
         assert topics.log(topic)[stored.position : stored.end] == stamped
 
 
@@ -233,12 +233,12 @@ def test_both_recompress_to_topic_compression_type(
     now = int(time.time() * 1000)
     topic = f"to-{compression.name.lower()}"
     data = build_batch([Record(0, now + i, b"k", b"v" * 500) for i in range(200)], compression=codec)
-    answer = topics.ask(topic, data)
-    assert answer.code == 0
+    response = topics.ask(topic, data)
+    assert response.code == 0
     log = topics.log(topic)
-    stored = next(b for b in iter_batches(log) if b.base_offset == answer.base_offset)
+    stored = next(b for b in iter_batches(log) if b.base_offset == response.base_offset)
     valid = validate(data, RULES[topic], now)
-    stamped = valid.stamp(answer.base_offset, stored.partition_leader_epoch)
+    stamped = valid.stamp(response.base_offset, stored.partition_leader_epoch)
     mine = read_header(stamped)
     assert mine.compression == stored.compression == compression
     assert check_crc(log, stored)

@@ -84,7 +84,7 @@ def test_share_consumer_skips_aborted_and_rereads_released_records(node: OttlaNo
                     for record in records
                 ],
             )
-            answered = consumer.call("commit")
-            assert not any(answered.values()), answered
+            response = consumer.call("commit")
+            assert not any(response.values()), response
             came += [(record.value, record.delivery_count) for record in records]
     assert sorted(came) == [(b"kept", 1), (b"kept", 2), (b"kept too", 1), (b"kept too", 2)]

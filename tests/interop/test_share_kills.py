@@ -77,11 +77,11 @@ class Member:
         if self.epoch == 0:
             partition = k78.FetchPartition(partition_index=0)
             request.topics = [k78.FetchTopic(topic_id=self.shared.topic_id, partitions=[partition])]
-        answer = self.shared.talk.quietly(request, k78.ShareFetchResponse)
-        assert answer.error_code == 0, answer
+        response = self.shared.talk.quietly(request, k78.ShareFetchResponse)
+        assert response.error_code == 0, response
         self.epoch += 1
-        parts = [data for topic in answer.responses for data in topic.partitions]
-        assert {ErrorCode(part.error_code) for part in parts} <= {ErrorCode.NONE} | NOT_YET, answer
+        parts = [data for topic in response.responses for data in topic.partitions]
+        assert {ErrorCode(part.error_code) for part in parts} <= {ErrorCode.NONE} | NOT_YET, response
         return [
             (acquired_record.first_offset, acquired_record.last_offset)
             for data in parts
@@ -99,9 +99,9 @@ class Member:
             share_session_epoch=self.epoch,
             topics=[k79.AcknowledgeTopic(topic_id=self.shared.topic_id, partitions=[partition])],
         )
-        answer = self.shared.talk.quietly(request, k79.ShareAcknowledgeResponse)
+        response = self.shared.talk.quietly(request, k79.ShareAcknowledgeResponse)
         self.epoch += 1
-        assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [0], answer
+        assert [partition.error_code for topic in response.responses for partition in topic.partitions] == [0], response
         self.over.update(offset for offset, kind in enumerate(types, first) if kind != RELEASE)
 
 

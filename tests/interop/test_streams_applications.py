@@ -181,8 +181,8 @@ def sessions(talk: Talk, seconds: int) -> None:
         k44.AlterConfigsResource(resource_type=32, resource_name=f"{application}-app", configs=[change])
         for application in APPLICATIONS
     ]
-    answer = talk.quietly(k44.IncrementalAlterConfigsRequest(resources=resources), k44.IncrementalAlterConfigsResponse)
-    assert [response.error_code for response in answer.responses] == [0] * len(APPLICATIONS), answer
+    reply = talk.quietly(k44.IncrementalAlterConfigsRequest(resources=resources), k44.IncrementalAlterConfigsResponse)
+    assert [response.error_code for response in reply.responses] == [0] * len(APPLICATIONS), reply
 
 
 def test_streams_output_equals_python(node: OttlaNode | ApacheKafka, start: Callable[[str, str], Application]) -> None:

@@ -76,10 +76,10 @@ class Desk:
     def ask(self, action: str, **arguments: Any) -> None:
         """Have the admin client do something."""
         try:
-            answer = self._admin.call(action, **arguments)
+            response = self._admin.call(action, **arguments)
         except KafkaClientError as error:
-            answer = [error.name, error.message]
-        self.told.append([action, json.loads(self._anywhere(json.dumps(answer)))])
+            response = [error.name, error.message]
+        self.told.append([action, json.loads(self._anywhere(json.dumps(response)))])
 
     def tool(self, *arguments: str) -> None:
         """Run kafka-streams-groups.sh."""

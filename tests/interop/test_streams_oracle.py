@@ -88,7 +88,7 @@ def _resolved(case: Case) -> dict[str, Any]:
     assert configured.metadata_hash == 7
     required = topology.required_topics()
     readers = {topic: topology.subtopology_of(topic) for topic in required}
-    answer: dict[str, Any] = {
+    response: dict[str, Any] = {
         "tasks": {name: subtopology.task_count for name, subtopology in (configured.subtopologies or {}).items()},
         "create": [
             {
@@ -105,8 +105,8 @@ def _resolved(case: Case) -> dict[str, Any]:
         "readers": {topic: tasks.subtopology_id for topic, tasks in readers.items() if tasks is not None},
     }
     if configured.status is not None:
-        answer |= {"status": configured.status.code, "detail": configured.status.detail}
-    return answer
+        response |= {"status": configured.status.code, "detail": configured.status.detail}
+    return response
 
 
 def _told(topology: StreamsTopology | ConfiguredTopology) -> str:

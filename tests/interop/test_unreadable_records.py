@@ -49,8 +49,8 @@ def commit(talk: GroupTalk, group: str) -> ErrorCode:
     topic = k08.OffsetCommitRequestTopic(name="news", partitions=[offset_commit_request_partition])
     request = k08.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, topics=[topic])
     while True:
-        answer = talk.talk.quietly(request, k08.OffsetCommitResponse, version=9)
-        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        response = talk.talk.quietly(request, k08.OffsetCommitResponse, version=9)
+        code = ErrorCode(response.topics[0].partitions[0].error_code)
         if code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return code
         talk.pause()
@@ -76,8 +76,8 @@ def produce_as_admin(bootstrap: str, topic: str, key: bytes, value: bytes | None
         topic_data=[k00.TopicProduceData(name=topic, partition_data=[partition_produce_data])],
     )
     wire = Wire(bootstrap, "__admin_client")
-    answer = cast("k00.ProduceResponse", wire.ask(request, 9))
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    response = cast("k00.ProduceResponse", wire.ask(request, 9))
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     wire.close()
 
 
@@ -114,9 +114,9 @@ def answers_after_restart(node: OttlaNode | ApacheKafka, key: bytes, value: byte
     wait(lambda: all(commit(talk, name) is ErrorCode.NONE for name in good), "groups are not loaded")
     wait(lambda: all(init_producer(talk, name) is ErrorCode.NONE for name in good), "ids are not loaded")
     wait(lambda: is_reported(node), "the record is not reported")
-    answers = {"bad group": commit(talk, name_in(BAD)), "bad id": init_producer(talk, name_in(BAD))}
+    responses = {"bad group": commit(talk, name_in(BAD)), "bad id": init_producer(talk, name_in(BAD))}
     talk.talk.close()
-    return answers
+    return responses
 
 
 @pytest.mark.parametrize(

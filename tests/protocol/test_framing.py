@@ -63,8 +63,8 @@ def test_unsupported_api_versions_version_is_answered_in_version_0() -> None:
     assert (header.request_api_version, header.correlation_id, header.client_id) == (123, 7, None)
     with pytest.raises(ProtocolError, match="expected a version from 0 to 4"):
         decode_request(request)
-    answer = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
-    assert encode_response(18, 0, 7, answer) == bytes.fromhex("00000010 00000007 0023 00000001 0012 0000 0004")
+    response = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
+    assert encode_response(18, 0, 7, response) == bytes.fromhex("00000010 00000007 0023 00000001 0012 0000 0004")
 
 
 TOPIC_ID = Uuid(bytes(range(16)))

@@ -1141,8 +1141,8 @@ def _prepare(admin: BrokerConnection) -> None:
     cells = [(case, kind) for case in CASES for kind in KINDS]
     creations = [acl for case, kind in cells for acl in acls(case, kind)]
     for start in range(0, len(creations), 200):
-        answer: Any = _send(admin, k30_create_acls.CreateAclsRequest(creations=creations[start : start + 200]))
-        assert all(not member_value.error_code for member_value in answer.results), answer
+        response: Any = _send(admin, k30_create_acls.CreateAclsRequest(creations=creations[start : start + 200]))
+        assert all(not member_value.error_code for member_value in response.results), response
     names = [cell(case, kind).topic for case, kind in cells]
     for start in range(0, len(names), 100):
         request = k19_create_topics.CreateTopicsRequest(
@@ -1152,8 +1152,8 @@ def _prepare(admin: BrokerConnection) -> None:
             ],
             timeout_ms=60_000,
         )
-        answer = _send(admin, request)
-        assert all(not topic.error_code for topic in answer.topics), answer
+        response = _send(admin, request)
+        assert all(not topic.error_code for topic in response.topics), response
     for key_type, key in ((0, "warm"), (1, "warm")):
         _until_ready(admin, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
     _until_ready(admin, FindCoordinatorRequest(key_type=2, coordinator_keys=[f"warm:{NO_TOPIC}:0"]), 6)
@@ -1161,11 +1161,11 @@ def _prepare(admin: BrokerConnection) -> None:
 
 def _until_ready(connection: BrokerConnection, request: Message, version: int) -> Message:
     for _ in range(200):
-        answer = _send(connection, request, version)
-        if not _codes(answer) & RETRY:
-            return answer
+        response = _send(connection, request, version)
+        if not _codes(response) & RETRY:
+            return response
         time.sleep(0.1)  # a real Kafka makes the topic on its own time
-    raise AssertionError(f"the coordinator did not come up: {answer}")
+    raise AssertionError(f"the coordinator did not come up: {response}")
 
 
 def _ask(host: str, port: int, admin: BrokerConnection, case: Case, kind: str) -> Any:
@@ -1179,12 +1179,12 @@ def _ask(host: str, port: int, admin: BrokerConnection, case: Case, kind: str) -
     own.topic_id = result.topics[0].topic_id
     connection = _connect(host, port, user(case, kind))
     try:
-        answer = _until_ready(connection, case.ask(own), case.version)
+        response = _until_ready(connection, case.ask(own), case.version)
     except ConnectionFailedError:
         return "disconnected"
     finally:
         connection.close()
-    return skeleton(answer, own)
+    return skeleton(response, own)
 
 
 # Responses without what varies

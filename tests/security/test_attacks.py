@@ -181,9 +181,9 @@ def test_token_without_handshake_is_refused(wire: Wire) -> None:
 
 
 def test_unknown_mechanism_gets_list_of_enabled_ones(wire: Wire) -> None:
-    answer = wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    response = wire.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+    assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     assert wire.closed()
 
 
@@ -217,8 +217,8 @@ def test_unknown_user_and_wrong_password_get_same_response(cluster: Cluster) -> 
         scram = ScramClient("SCRAM-SHA-256", name, "wrong", "clientnonce")
         with Wire(cluster.bootstrap) as wire:
             wire.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
-            answer = wire.ask(token(scram.final(wire.ask(token(scram.first()), 2).auth_bytes)), 2)
-            return answer.error_code, answer.error_message
+            response = wire.ask(token(scram.final(wire.ask(token(scram.first()), 2).auth_bytes)), 2)
+            return response.error_code, response.error_message
 
     assert refusal("alice") == refusal("nobody")
 
@@ -249,8 +249,8 @@ def test_reauthentication_cannot_change_principal(wire: Wire) -> None:
 def test_unknown_names_get_same_response_as_existing_ones(wire: Wire) -> None:
     wire.log_in("alice")
     for group in ("there", "not-there"):
-        answer = wire.ask(HeartbeatRequest(group_id=group, member_id="m"), 4)
-        assert answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        response = wire.ask(HeartbeatRequest(group_id=group, member_id="m"), 4)
+        assert response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def test_authentication_failure_is_answered_after_delay() -> None:
@@ -279,8 +279,8 @@ def test_expired_session_closes_and_renewed_session_continues() -> None:
     ):
         for entry in (wire, lazy):
             assert not entry.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code
-            answer = entry.ask(token(plain_token("admin", USERS["admin"])), 2)
-            assert answer.session_lifetime_ms == 60_000
+            response = entry.ask(token(plain_token("admin", USERS["admin"])), 2)
+            assert response.session_lifetime_ms == 60_000
         cluster.advance(50)
         wire.log_in("admin")
         cluster.advance(20)

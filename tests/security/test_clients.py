@@ -245,12 +245,12 @@ def test_subscription_regex_matches_only_described_topics() -> None:
 
         def beat() -> bool:
             nonlocal assigned, member
-            answer = alice.to_node(node, member, ConsumerGroupHeartbeatResponse)
-            assert not answer.error_code, answer
-            if answer.assignment is not None and answer.assignment.topic_partitions:
-                assigned = {topic_partition.topic_id for topic_partition in answer.assignment.topic_partitions}
+            response = alice.to_node(node, member, ConsumerGroupHeartbeatResponse)
+            assert not response.error_code, response
+            if response.assignment is not None and response.assignment.topic_partitions:
+                assigned = {topic_partition.topic_id for topic_partition in response.assignment.topic_partitions}
             member = ConsumerGroupHeartbeatRequest(
-                group_id="regex", member_id=answer.member_id or member.member_id, member_epoch=answer.member_epoch
+                group_id="regex", member_id=response.member_id or member.member_id, member_epoch=response.member_epoch
             )
             return bool(assigned)
 

@@ -100,9 +100,9 @@ def test_token_for_another_owner_requires_permission(cluster: Cluster) -> None:
 
 def described(who: Client, owner: str | None = None) -> set[str]:
     owners = None if owner is None else [DescribeDelegationTokenOwner(principal_type="User", principal_name=owner)]
-    answer = who.to_any(DescribeDelegationTokenRequest(owners=owners), DescribeDelegationTokenResponse)
-    assert not answer.error_code
-    return {token.token_id for token in answer.tokens}
+    response = who.to_any(DescribeDelegationTokenRequest(owners=owners), DescribeDelegationTokenResponse)
+    assert not response.error_code
+    return {token.token_id for token in response.tokens}
 
 
 def test_principals_see_their_own_tokens(cluster: Cluster) -> None:
@@ -117,13 +117,13 @@ def test_principals_see_their_own_tokens(cluster: Cluster) -> None:
 
 def test_renewers_must_be_users(cluster: Cluster) -> None:
     with client(cluster, "alice") as alice:
-        answer = alice.to_any(
+        response = alice.to_any(
             CreateDelegationTokenRequest(
                 renewers=[CreatableRenewers(principal_type="Group", principal_name="x")], max_lifetime_ms=-1
             ),
             CreateDelegationTokenResponse,
         )
-    assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+    assert response.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
 def test_owner_and_renewers_renew_and_expire_token(cluster: Cluster) -> None:

@@ -29,8 +29,8 @@ def answers() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", [case.name for case in CASES])
-def test_acl_errors_equal_kafkas(answers: dict[str, dict[str, Any]], case: str) -> None:
-    assert answers[case] == RECORDED[case]
+def test_acl_errors_equal_kafkas(responses: dict[str, dict[str, Any]], case: str) -> None:
+    assert responses[case] == RECORDED[case]
 
 
 def test_recording_covers_the_matrix() -> None:

@@ -189,9 +189,9 @@ def test_consumer_over_quota_gets_empty_response() -> None:
         sizes, waits = [], []
         for _ in range(3):
             with Client(cluster.bootstrap, timeout=60, security=admin._security) as fresh:  # not the muted one
-                answer = fetch(fresh.node(1))
-            waits.append(answer.throttle_time_ms)
-            sizes.append(sum(len(p.records or b"") for t in answer.responses for p in t.partitions))
+                response = fetch(fresh.node(1))
+            waits.append(response.throttle_time_ms)
+            sizes.append(sum(len(p.records or b"") for t in response.responses for p in t.partitions))
         assert sizes[0] > 0
         assert waits[0] == 0
         assert (sizes[1], waits[1] > 0) == (0, True)

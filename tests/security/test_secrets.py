@@ -73,8 +73,8 @@ def test_secrets_are_written_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFi
                 change = AlterableConfig(name="listener.name.x.ssl.keystore.password", value=KEYSTORE_PASSWORD)
                 resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
                 request = IncrementalAlterConfigsRequest(resources=[resource])
-                answer = admin.to_node(1, request, IncrementalAlterConfigsResponse)
-                log_records += [repr(answer), repr(request)]
+                response = admin.to_node(1, request, IncrementalAlterConfigsResponse)
+                log_records += [repr(response), repr(request)]
             wrong = Security(login=Login(mechanism, "admin", WRONG))
             with Client(cluster.bootstrap, timeout=60, security=wrong) as thief, pytest.raises(KafkaError) as caught:
                 thief.topics()
@@ -162,12 +162,13 @@ def test_described_configs_hide_secrets() -> None:
         security = Security(login=Login("PLAIN", "admin", USERS["admin"]))
         with Client(cluster.bootstrap, timeout=60, security=security) as admin:
             resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
-            answer = admin.to_node(
+            response = admin.to_node(
                 1, DescribeConfigsRequest(resources=[resource], include_synonyms=True), DescribeConfigsResponse
             )
     text = io.StringIO()
     json.dump(
-        [[config.name, config.value, [s.value for s in config.synonyms]] for config in answer.results[0].configs], text
+        [[config.name, config.value, [s.value for s in config.synonyms]] for config in response.results[0].configs],
+        text,
     )
     assert "delegation.token.secret.key" in text.getvalue()
     for secret in (CLUSTER_KEY, *USERS.values()):

@@ -119,9 +119,9 @@ def test_unknown_api_versions_version_is_answered_in_version_0(cluster: Cluster,
     with Wire(cluster.bootstrap) as wire:
         # KIP-511: the header may have an unknown form as well.
         wire.frame(struct.pack(">hhih", 18, version, 7, -1) + bytes(1))
-        answer = wire.answer(ApiVersionsResponse, 0, 7)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(api_key.api_key, api_key.min_version, api_key.max_version) for api_key in answer.api_keys] == [
+        response = wire.answer(ApiVersionsResponse, 0, 7)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert [(api_key.api_key, api_key.min_version, api_key.max_version) for api_key in response.api_keys] == [
             (18, 0, 4)
         ]
         fine = ApiVersionsRequest(client_software_name="wire", client_software_version="1")
@@ -163,8 +163,8 @@ def test_exception_in_handler_is_answered_and_logged(
     try:
         with Wire(cluster.bootstrap) as wire:
             request = DescribeClusterRequest(endpoint_type=1, include_cluster_authorized_operations=True)
-            answer = wire.ask(request, DescribeClusterResponse, 1)
-            assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            response = wire.ask(request, DescribeClusterResponse, 1)
+            assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
             wire.ask(METADATA, MetadataResponse, 12)
     finally:
         cluster.call(lambda _: (dispatch._apis.__setitem__(60, before), dispatch._routes.pop((60, 1))))
@@ -189,8 +189,8 @@ def test_pipelined_requests_are_answered_in_order(cluster: Cluster) -> None:
             if number % 3:
                 wire.answer(MetadataResponse, 9, number)
             else:
-                answer = wire.answer(ProduceResponse, 9, number)
-                assert answer.responses[0].partition_responses[0].base_offset == number // 3
+                response = wire.answer(ProduceResponse, 9, number)
+                assert response.responses[0].partition_responses[0].base_offset == number // 3
 
 
 def test_request_after_delayed_fetch_is_answered_after_it(cluster: Cluster) -> None:
@@ -245,8 +245,8 @@ def test_client_that_does_not_read_is_not_read() -> None:
             wait_for(lambda: buffered() > 0)
             assert buffered() < 4 * WRITE_PIECE
             for number in range(200):
-                answer = wire.answer(FetchResponse, 12, number)
-                assert len(answer.responses[0].partitions[0].records) > 1_000_000
+                response = wire.answer(FetchResponse, 12, number)
+                assert len(response.responses[0].partitions[0].records) > 1_000_000
                 assert buffered() < 4 * WRITE_PIECE if number % 50 == 0 else True
 
 

@@ -154,18 +154,18 @@ def test_parts_have_every_element_once(key: int, path: tuple[str, ...]) -> None:
 
 def test_next_request_of_a_connection_waits_for_all_parts(make_node: Callable[[], Node]) -> None:
     node = make_node()
-    answer = node.ask_frame(encode_request(2, 11, 7, "c", fill(2, 11, COUNT)))
-    assert isinstance(answer, Pending)
-    assert not answer.done
-    assert not answer.effect_applied
+    response = node.ask_frame(encode_request(2, 11, 7, "c", fill(2, 11, COUNT)))
+    assert isinstance(response, Pending)
+    assert not response.done
+    assert not response.effect_applied
 
 
 def test_disconnect_stops_the_remaining_parts(make_node: Callable[[], Node]) -> None:
     node = make_node()
-    answer = node.ask_frame(encode_request(2, 11, 7, "c", fill(2, 11, COUNT)))
+    response = node.ask_frame(encode_request(2, 11, 7, "c", fill(2, 11, COUNT)))
     node.wait_until(lambda: len(node.parts) > 0, "nothing is handled")
     handled = len(node.parts)
-    answer.cancel()
+    response.cancel()
     node.pause()
     assert len(node.parts) <= handled + 1
 
@@ -189,9 +189,9 @@ def test_limit_of_the_whole_request_is_checked_before_its_parts(make_node: Calla
     node = make_node()
     names = [f"n-{number:03}" for number in range(200)]
     request = k19.CreateTopicsRequest(topics=topics(*names, partitions=51), timeout_ms=60_000)
-    answer = node.ask(request)
-    assert [topic.name for topic in answer.topics] == names
-    assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
+    response = node.ask(request)
+    assert [topic.name for topic in response.topics] == names
+    assert {topic.error_code for topic in response.topics} == {ErrorCode.POLICY_VIOLATION}
     assert list(node.runtime.image.topic_ids) == ["t"]
     node.close()
 
@@ -200,18 +200,18 @@ def test_partitions_of_one_topic_are_one_entry_of_the_response(make_node: Callab
     node = make_node()
     partitions = [k02.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(COUNT)]
     request = k02.ListOffsetsRequest(replica_id=-1, topics=[k02.ListOffsetsTopic(name="t", partitions=partitions)])
-    answer = node.ask(request)
+    response = node.ask(request)
     assert len(node.parts) == COUNT / 100
-    assert [topic.name for topic in answer.topics] == ["t"]
-    assert [partition.partition_index for partition in answer.topics[0].partitions] == list(range(COUNT))
+    assert [topic.name for topic in response.topics] == ["t"]
+    assert [partition.partition_index for partition in response.topics[0].partitions] == list(range(COUNT))
     node.close()
 
 
 def test_error_of_a_whole_group_is_repeated_once(make_node: Callable[[], Node]) -> None:
     node = make_node()
     groups = [k09.OffsetFetchRequestGroup(group_id=f"g{number}", topics=None) for number in range(COUNT)]
-    answer = node.ask(k09.OffsetFetchRequest(groups=groups))
-    assert [group.group_id for group in answer.groups] == [group.group_id for group in groups]
+    response = node.ask(k09.OffsetFetchRequest(groups=groups))
+    assert [group.group_id for group in response.groups] == [group.group_id for group in groups]
     node.close()
 
 
@@ -225,10 +225,10 @@ def test_fetch_of_many_partitions_is_read_in_pieces(
     ]
     topic = fetch_messages.FetchTopic(topic="t", partitions=partitions)
     request = fetch_messages.FetchRequest(replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=[topic])
-    answer = node.ask_frame(encode_request(1, 12, 7, "c", request))
-    assert isinstance(answer, Pending)
-    assert not answer.done
-    in_pieces = node._answer(answer, fetch_messages.FetchResponse, 1, 12)
+    response = node.ask_frame(encode_request(1, 12, 7, "c", request))
+    assert isinstance(response, Pending)
+    assert not response.done
+    in_pieces = node._answer(response, fetch_messages.FetchResponse, 1, 12)
     monkeypatch.setattr(k01_fetch, "MANY_PARTITIONS", 1 << 20)
     monkeypatch.setattr(k01_fetch, "MANY_PARTITIONS_BYTES", 1 << 20)
     whole = node.quietly(request, fetch_messages.FetchResponse, version=12)
@@ -244,10 +244,10 @@ def test_client_transaction_with_many_partitions_is_checked_in_pieces(make_node:
     request = k24.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x", v3_and_below_producer_id=1, v3_and_below_topics=[topic]
     )
-    answer = node.ask_frame(encode_request(24, 3, 7, "c", request))
-    assert isinstance(answer, Pending)
-    assert not answer.done
-    results = node._answer(answer, k24.AddPartitionsToTxnResponse, 24, 3).results_by_topic_v3_and_below[0]
+    response = node.ask_frame(encode_request(24, 3, 7, "c", request))
+    assert isinstance(response, Pending)
+    assert not response.done
+    results = node._answer(response, k24.AddPartitionsToTxnResponse, 24, 3).results_by_topic_v3_and_below[0]
     codes = [result.partition_error_code for result in results.results_by_partition]
     assert codes[:2] == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 2
     assert set(codes[2:]) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -260,10 +260,10 @@ def test_description_of_many_topics_takes_turns(make_node: Callable[[], Node]) -
     count = 2 * k75_describe_topic_partitions.MANY_TOPICS
     named = [k75.TopicRequest(name=f"n-{number:05}") for number in range(count)]
     request = k75.DescribeTopicPartitionsRequest(topics=named, response_partition_limit=2000)
-    answer = node.ask_frame(encode_request(75, 0, 7, "c", request))
-    assert isinstance(answer, Pending)
-    assert not answer.done
-    described = node._answer(answer, k75.DescribeTopicPartitionsResponse, 75, 0)
+    response = node.ask_frame(encode_request(75, 0, 7, "c", request))
+    assert isinstance(response, Pending)
+    assert not response.done
+    described = node._answer(response, k75.DescribeTopicPartitionsResponse, 75, 0)
     assert [topic.name for topic in described.topics] == [topic.name for topic in named]
     node.close()
 

@@ -101,10 +101,10 @@ def share(cluster: Cluster, topic: str) -> Client:
             batch_size=100,
             topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
         )
-        answer = client.to_node(client.leader(topic, 0), fetch, ShareFetchResponse)
-        assert answer.error_code == 0
+        response = client.to_node(client.leader(topic, 0), fetch, ShareFetchResponse)
+        assert response.error_code == 0
         if epoch == 0:
-            assert answer.responses[0].partitions[0].acquired_records[0].last_offset == 2
+            assert response.responses[0].partitions[0].acquired_records[0].last_offset == 2
     return client
 
 
@@ -155,8 +155,8 @@ async def test_metrics_page_answers_prometheus() -> None:
     def get(path: str, method: str = "GET") -> tuple[int, bytes]:
         request = urllib.request.Request(url + path, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.read()
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, response.read()
         except HTTPError as error:
             return error.code, error.read()
 

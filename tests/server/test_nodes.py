@@ -207,8 +207,8 @@ def test_any_node_accepts_controller_requests(client: Client) -> None:
 
 def test_requests_for_unknown_topics_create_nothing(client: Client) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="nowhere")], allow_auto_topic_creation=False)
-    answer = client.to_any(request, MetadataResponse)
-    assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    response = client.to_any(request, MetadataResponse)
+    assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "nowhere" not in {topic.name for topic in client.topics()}
 
 

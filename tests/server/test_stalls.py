@@ -100,8 +100,8 @@ def test_batch_that_decompresses_to_much_is_validated_in_worker(
     cluster: Cluster, watch: Watch, codec: CompressionType
 ) -> None:
     with Wire(cluster.bootstrap) as wire:
-        answer = wire.ask(produce(BOMB, codec=codec), ProduceResponse, 9)
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+        response = wire.ask(produce(BOMB, codec=codec), ProduceResponse, 9)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     assert watch.submitted == 1
     assert all(limit <= INLINE_BYTES for limit in watch.inline_limits)
     assert watch.worker_limits
@@ -118,8 +118,8 @@ def test_requests_keep_order_when_validation_is_deferred(cluster: Cluster, watch
     with Wire(cluster.bootstrap) as wire:
         wire.request(produce(BOMB, acks=0), 9, 1)
         wire.request(produce(b"second"), 9, 2)
-        answer = wire.answer(ProduceResponse, 9, 2)
-        assert answer.responses[0].partition_responses[0].base_offset == 1
+        response = wire.answer(ProduceResponse, 9, 2)
+        assert response.responses[0].partition_responses[0].base_offset == 1
     assert watch.submitted == 1
 
 
@@ -153,8 +153,8 @@ def test_batch_is_validated_again_when_the_config_changed_meanwhile(cluster: Clu
         [Record(0, TIMESTAMP, None, BOMB)], compression=CompressionType.ZSTD
     )
     with Wire(cluster.bootstrap) as wire:
-        answer = wire.ask(request, ProduceResponse, 9)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
+        response = wire.ask(request, ProduceResponse, 9)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD
     assert watch.submitted == 2
 
 
@@ -162,8 +162,8 @@ def test_large_request_is_decoded_in_worker(cluster: Cluster, watch: Watch) -> N
     names = [MetadataRequestTopic(name=f"unknown-{number}") for number in range(20_000)]
     request = MetadataRequest(topics=names, allow_auto_topic_creation=False)
     with Wire(cluster.bootstrap) as wire:
-        answer = wire.ask(request, MetadataResponse, 12)
-    assert len(answer.topics) == 20_000
+        response = wire.ask(request, MetadataResponse, 12)
+    assert len(response.topics) == 20_000
     assert watch.submitted == 1
 
 

@@ -85,8 +85,8 @@ class ShareBroker(LocalTalk):
                 )
             ]
         )
-        answer = self.quietly(request, IncrementalAlterConfigsResponse)
-        assert [response.error_code for response in answer.responses] == [0]
+        reply = self.quietly(request, IncrementalAlterConfigsResponse)
+        assert [response.error_code for response in reply.responses] == [0]
 
     def write(self, *values: bytes, partition: int = 0, producer: int = -1, sequence: int = -1) -> int:
         """Append one batch, transactional if a producer is given, and return its size."""
@@ -208,24 +208,24 @@ class ShareBroker(LocalTalk):
 
     def acknowledge(self, member: str | None, epoch: int, acks: Mapping[int, list[tuple[int, int, list[int]]]], **options: object) -> list[ErrorCode]:  # fmt: skip  # noqa: E501
         """Send a ShareAcknowledge; return the top-level error, or the error of each partition."""
-        answer = self.acknowledging(member, epoch, acks, **options)()  # type: ignore[arg-type]
-        if answer.error_code:
-            return [ErrorCode(answer.error_code)]
-        return [ErrorCode(partition.error_code) for topic in answer.responses for partition in topic.partitions]
+        response = self.acknowledging(member, epoch, acks, **options)()  # type: ignore[arg-type]
+        if response.error_code:
+            return [ErrorCode(response.error_code)]
+        return [ErrorCode(partition.error_code) for topic in response.responses for partition in topic.partitions]
 
 
-def acquired(answer: ShareFetchResponse) -> dict[int, list[tuple[int, int, int]]]:
+def acquired(response: ShareFetchResponse) -> dict[int, list[tuple[int, int, int]]]:
     """Return the acquired ranges by partition: first and last offset, and delivery count."""
-    assert answer.error_code == 0
+    assert response.error_code == 0
     return {
         data.partition_index: [(r.first_offset, r.last_offset, r.delivery_count) for r in data.acquired_records]
-        for data in parts(answer)
+        for data in parts(response)
         if data.acquired_records
     }
 
 
-def parts(answer: ShareFetchResponse) -> list[PartitionData]:
-    return [data for topic in answer.responses for data in topic.partitions]
+def parts(response: ShareFetchResponse) -> list[PartitionData]:
+    return [data for topic in response.responses for data in topic.partitions]
 
 
 def values(data: PartitionData) -> list[bytes | None]:

@@ -15,10 +15,10 @@ ANN, BOB = "ann", "bob"
 
 def acknowledge(sharing: Sharing, member: str, first: int, last: int, *types: int) -> ErrorCode | None:
     """Return the error of an acknowledgement, or None while it is pending."""
-    answer = sharing.partition.acknowledge(member, [Acknowledgement(first, last, types)])
-    if not answer.done:
+    response = sharing.partition.acknowledge(member, [Acknowledgement(first, last, types)])
+    if not response.done:
         return None
-    return ErrorCode.NONE if answer.response is None else answer.response.code
+    return ErrorCode.NONE if response.response is None else response.response.code
 
 
 def test_records_are_acquired_by_one_member_in_log_batches() -> None:
@@ -128,9 +128,9 @@ def test_acknowledgement_with_one_error_is_rolled_back() -> None:
     sharing = Sharing(log_of(10, 10))
     sharing.fetch(ANN, 1)
     sharing.fetch(BOB, 1)
-    answer = sharing.partition.acknowledge(ANN, [Acknowledgement(0, 9, [ACCEPT]), Acknowledgement(10, 19, [ACCEPT])])
-    assert answer.response is not None
-    assert answer.response.code is ErrorCode.INVALID_RECORD_STATE
+    response = sharing.partition.acknowledge(ANN, [Acknowledgement(0, 9, [ACCEPT]), Acknowledgement(10, 19, [ACCEPT])])
+    assert response.response is not None
+    assert response.response.code is ErrorCode.INVALID_RECORD_STATE
     assert sharing.store.writes == []
     assert sharing.partition.delivery_complete_count == 0
     assert acknowledge(sharing, ANN, 0, 9, ACCEPT) is ErrorCode.NONE
@@ -273,10 +273,10 @@ def test_read_committed_group_skips_aborted_records() -> None:
     sharing = Sharing(batches, read_committed=True)
     sharing.aborted = [AbortedTransaction(8, 5, 15)]
     assert sharing.fetch(ANN) == [Acquired(0, 4, 1), Acquired(10, 15, 1)]
-    answer = sharing.partition.acknowledge(
+    response = sharing.partition.acknowledge(
         ANN, [Acknowledgement(0, 4, [ACCEPT]), Acknowledgement(10, 15, [GAP, ACCEPT, ACCEPT, ACCEPT, ACCEPT, GAP])]
     )
-    assert answer.response is None
+    assert response.response is None
     assert sharing.partition.start_offset == 16
 
 

@@ -99,11 +99,11 @@ class Play:
         kinds = [self.random.choice((ACCEPT, ACCEPT, RELEASE, REJECT, RENEW))]
         if self.random.random() < 0.4:
             kinds = [self.random.choice((ACCEPT, RELEASE, REJECT)) for _ in range(first, last + 1)]
-        answer = self.sharing.partition.acknowledge(member, [Acknowledgement(first, last, kinds)])
-        self.when_answered(answer, member, first, last, kinds)
+        response = self.sharing.partition.acknowledge(member, [Acknowledgement(first, last, kinds)])
+        self.when_answered(response, member, first, last, kinds)
 
     def when_answered(
-        self, answer: Pending[KafkaError | None], member: str, first: int, last: int, kinds: list[int]
+        self, response: Pending[KafkaError | None], member: str, first: int, last: int, kinds: list[int]
     ) -> None:
         """Track an acknowledgement; its records cannot be acquired until it completes."""
         partition, now = self.sharing.partition, self.sharing.clock.monotonic()
@@ -120,12 +120,12 @@ class Play:
                 if kind == ACCEPT and offset >= self.log_start:
                     self.accepted.add(offset)
 
-        answer.on_complete(answered)
+        response.on_complete(answered)
 
     def leave(self) -> None:
         member = self.random.choice(MEMBERS)
         partition = self.sharing.partition
-        answer = partition.release(member)
+        response = partition.release(member)
         mine = [offset for offset, (who, _) in self.held.items() if who == member]
 
         def answered(error: KafkaError | None) -> None:
@@ -134,7 +134,7 @@ class Play:
                     if offset in self.held and self.held[offset][0] == member:
                         del self.held[offset]
 
-        answer.on_complete(answered)
+        response.on_complete(answered)
 
     def slow_store(self) -> None:
         store = self.sharing.store
@@ -185,8 +185,8 @@ class Play:
                 break
             for name in sharing.fetch("ann"):
                 assert not self.accepted & set(range(name.first, name.last + 1))
-                answer = sharing.partition.acknowledge("ann", [Acknowledgement(name.first, name.last, [ACCEPT])])
-                assert answer.response is None
+                response = sharing.partition.acknowledge("ann", [Acknowledgement(name.first, name.last, [ACCEPT])])
+                assert response.response is None
                 self.accepted.update(range(name.first, name.last + 1))
             self.check()
         sharing.clock.advance(LOCK_SECONDS + 1)

@@ -77,10 +77,10 @@ def test_old_leader_returns_current_leader_hint(talk: TwoNodes) -> None:
     talk.lead("t", 0, 2)
     assert waiting().error_code == 0
     assert len(talk.node.share_partitions) == 0
-    answer = talk.fetch(ANN, 2)
-    assert [part.error_code for part in parts(answer)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    assert [node_endpoint.node_id for node_endpoint in answer.node_endpoints] == [2]
-    assert parts(answer)[0].current_leader.leader_id == 2
+    response = talk.fetch(ANN, 2)
+    assert [part.error_code for part in parts(response)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert [node_endpoint.node_id for node_endpoint in response.node_endpoints] == [2]
+    assert parts(response)[0].current_leader.leader_id == 2
     assert talk.acknowledge(ANN, 3, {0: [(0, 0, [ACCEPT])]}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     talk.ask(2)
     assert acquired(talk.fetch(ANN, 0, (0,))) == {0: [(0, 0, 1), (2, 2, 1)]}

@@ -125,8 +125,8 @@ def test_response_includes_changed_partitions() -> None:
     full = fetch(sessions, ANN, 0, ONE, TWO)
     assert list(full.included([(ONE, False, False), (TWO, False, False)])) == [ONE, TWO]
     again = fetch(sessions, ANN, 1, THREE)
-    answers = [(ONE, True, False), (TWO, False, False), (THREE, False, False)]
-    assert list(again.included(answers)) == [ONE, THREE]
+    responses = [(ONE, True, False), (TWO, False, False), (THREE, False, False)]
+    assert list(again.included(responses)) == [ONE, THREE]
     third = fetch(sessions, ANN, 2)
     assert third.partitions == [TWO, THREE, ONE]
     assert list(third.included([(TWO, False, True), (THREE, False, False)])) == [TWO]

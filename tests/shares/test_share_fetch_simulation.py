@@ -57,16 +57,16 @@ class Play:
         member = self.random.choice(MEMBERS)
         epoch = self.epochs[member]
         self.talk.connect_as(MEMBERS.index(member))
-        answer = self.talk.fetch(
+        response = self.talk.fetch(
             member,
             epoch,
             (0,) if epoch == 0 else (),
             max_records=self.random.choice((1, 7, 100)),
             mode=self.random.choice((0, 1)),
         )
-        assert answer.error_code == 0
+        assert response.error_code == 0
         self.epochs[member] = epoch + 1
-        for first, last, count in acquired(answer).get(0, []):
+        for first, last, count in acquired(response).get(0, []):
             assert 1 <= count <= 3
             for offset in range(first, last + 1):
                 assert offset not in self.over

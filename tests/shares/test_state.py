@@ -205,10 +205,10 @@ def test_pruning_keeps_state() -> None:
 def test_response_waits_for_durability() -> None:
     world = ShareWorld()
     world.log.slow = True
-    answer = world.coordinator.initialize(KEY, 0, 0)
-    assert not answer.done
+    response = world.coordinator.initialize(KEY, 0, 0)
+    assert not response.done
     world.log.waiting.pop().complete(ErrorCode.NONE)
-    assert answered(answer).error is ErrorCode.NONE
+    assert answered(response).error is ErrorCode.NONE
     failing = world.coordinator.write(KEY, 0, 0, 0, 0, [])
     world.log.waiting.pop().complete(ErrorCode.KAFKA_STORAGE_ERROR)
     assert answered(failing).error is ErrorCode.NOT_COORDINATOR

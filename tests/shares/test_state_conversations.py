@@ -21,6 +21,6 @@ def test_responses_and_records_equal_kafkas(name: str, sync: bool) -> None:
         share_logs=lambda: local.segments("__share_group_state"),
     )
     talk.find_coordinators()
-    answers = hold(name, talk)
+    responses = hold(name, talk)
     local.close()
-    assert_as_recorded(RECORDINGS, name, answers)
+    assert_as_recorded(RECORDINGS, name, responses)

@@ -21,10 +21,10 @@ def test_share_groups_require_share_version() -> None:
     beat = k76.ShareGroupHeartbeatRequest(group_id="g", member_id="m", subscribed_topic_names=["t"])
     assert local.quietly(beat, k76.ShareGroupHeartbeatResponse).error_code == 0
     change = k57.FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=DOWNGRADE)
-    answer = local.quietly(
+    response = local.quietly(
         k57.UpdateFeaturesRequest(timeout_ms=10_000, feature_updates=[change]), k57.UpdateFeaturesResponse
     )
-    assert answer.error_code == 0
+    assert response.error_code == 0
     expected = k90.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
     refused = [
         local.quietly(beat, k76.ShareGroupHeartbeatResponse).error_code,

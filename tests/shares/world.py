@@ -93,6 +93,6 @@ class ShareWorld:
         return answered(self.coordinator.read(key, -1)).state
 
 
-def answered(answer: Pending[StateResult]) -> StateResult:
-    assert answer.done
-    return answer.response
+def answered(response: Pending[StateResult]) -> StateResult:
+    assert response.done
+    return response.response

@@ -282,8 +282,8 @@ def test_offsets_equal_kafkas(unclean: bool) -> None:
         assert log.log_start_offset == facts["earliest"][name]["offset"], name
         assert log.log_end_offset == facts["latest"][name]["offset"], name
         assert log.last_stable_offset == facts["latest_committed"][name]["offset"], name
-        for timestamp, answer in ((MAX_TIMESTAMP, facts["max_timestamp"]), (int(by_time), facts[by_time])):
-            expected = answer[name]
+        for timestamp, response in ((MAX_TIMESTAMP, facts["max_timestamp"]), (int(by_time), facts[by_time])):
+            expected = response[name]
             result = log.offset_for_timestamp(timestamp)
             if result is None:
                 assert expected["offset"] == -1, name

@@ -131,10 +131,10 @@ def test_same_seed_gives_same_ids() -> None:
 
 def test_control_api_and_metrics_are_served_in_process() -> None:
     with Cluster(topics=["t"], control=0, metrics=0) as cluster:
-        with urllib.request.urlopen(cluster.control_url + "/state", timeout=60) as answer:
-            assert json.load(answer)["topics"] == ["t"]
-        with urllib.request.urlopen(cluster.metrics_url, timeout=60) as answer:
-            assert b"ottla_topics" in answer.read()
+        with urllib.request.urlopen(cluster.control_url + "/state", timeout=60) as response:
+            assert json.load(response)["topics"] == ["t"]
+        with urllib.request.urlopen(cluster.metrics_url, timeout=60) as response:
+            assert b"ottla_topics" in response.read()
     with pytest.raises(OSError):
         urllib.request.urlopen(cluster.control_url, timeout=60)
 

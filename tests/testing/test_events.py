@@ -194,8 +194,8 @@ def test_request_events_name_group_and_partitions(tmp_path: Path) -> None:
         produce(cluster, 2, **{"client.id": "me"})
         requests = cluster.events("request", api="Produce", client_id="me")
         assert sorted(index for event in requests for index in event["partitions"]["t"]) == [0, 1]
-        answered = {(event["connection"], event["correlation_id"]) for event in cluster.events("response")}
-        assert all((event["connection"], event["correlation_id"]) in answered for event in requests)
+        response = {(event["connection"], event["correlation_id"]) for event in cluster.events("response")}
+        assert all((event["connection"], event["correlation_id"]) in response for event in requests)
         shown = cluster.events()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines[: len(shown)] == shown

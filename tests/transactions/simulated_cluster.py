@@ -189,7 +189,7 @@ class SimulatedCluster:
 
     def produce(self, batch: Batch) -> Pending[Produced]:
         """Append a batch as the leader of its partition does."""
-        answer: Pending[Produced] = Pending()
+        response: Pending[Produced] = Pending()
         partition = self.data[batch.partition]
         operation = produce_operation(batch.version)
         entry = partition.log.producers.producers.get(batch.producer_id)
@@ -204,12 +204,12 @@ class SimulatedCluster:
                 supports_epoch_bump=operation.supports_epoch_bump,
             )
         except KafkaError as error:
-            answer.complete(Produced(error.code))
-            return answer
+            response.complete(Produced(error.code))
+            return response
 
         def verified(errors: dict[TopicPartition, KafkaError]) -> None:
             if batch.partition in errors:
-                answer.complete(Produced(errors[batch.partition].code))
+                response.complete(Produced(errors[batch.partition].code))
                 return
             if guard is not None and self.chance(0.1):  # the append waits for its turn, and the world moves on
                 self.clock.call_later(self.random.float(), append)
@@ -219,7 +219,7 @@ class SimulatedCluster:
         def append() -> None:
             current = self.data[batch.partition]
             may = guard is None or current.verifications.may_append(batch.producer_id, guard)
-            answer.complete(self._append(batch, current, may, operation.supports_epoch_bump))
+            response.complete(self._append(batch, current, may, operation.supports_epoch_bump))
 
         if guard is None:
             verified({})
@@ -228,7 +228,7 @@ class SimulatedCluster:
             verifier.before_produce(
                 batch.transactional_id, batch.producer_id, batch.producer_epoch, [batch.partition], operation
             ).on_complete(verified)
-        return answer
+        return response
 
     def _append(self, batch: Batch, partition: DataPartition, may: bool, supports_epoch_bump: bool) -> Produced:
         builder = BatchBuilder(
@@ -317,12 +317,12 @@ class _NodeView:
         self._node = node
         self._life = life
 
-    def _later(self, pending: Pending[object], answer: object, most: float) -> None:
+    def _later(self, pending: Pending[object], response: object, most: float) -> None:
         cluster = self._cluster
 
         def deliver() -> None:
             if self._node.life == self._life:
-                pending.complete(answer)
+                pending.complete(response)
 
         if cluster.chance(0.5):
             cluster.clock.call_later(cluster.random.float() * most, deliver)

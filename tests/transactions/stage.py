@@ -179,9 +179,9 @@ class Stage:
 
     def done(self, pending: Pending[T]) -> T:
         """Return the result of an operation, after the markers that follow it are written."""
-        answer = done(pending)
+        response = done(pending)
         self.clock.advance(0)
-        return answer
+        return response
 
     def crash(self) -> None:
         """Replace the coordinator by a new one that loads the log."""

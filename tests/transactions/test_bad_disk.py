@@ -106,8 +106,8 @@ class Run:
             topics=[k08.OffsetCommitRequestTopic(name="t", partitions=[topic_partition])],
         )
         self.perhaps_committed[group].add(self.number)
-        answer = self.local.quietly(request, k08.OffsetCommitResponse, version=9)
-        if self.told("commit", answer.topics[0].partitions[0].error_code):
+        response = self.local.quietly(request, k08.OffsetCommitResponse, version=9)
+        if self.told("commit", response.topics[0].partitions[0].error_code):
             self.now_committed(group, self.number)
 
     def now_committed(self, group: str, offset: int) -> None:
@@ -137,8 +137,8 @@ class Run:
 
     def init(self, transactional_id: str) -> tuple[int, int] | None:
         request = k22.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
-        answer = self.local.quietly(request, k22.InitProducerIdResponse)
-        return (answer.producer_id, answer.producer_epoch) if self.told("init", answer.error_code) else None
+        response = self.local.quietly(request, k22.InitProducerIdResponse)
+        return (response.producer_id, response.producer_epoch) if self.told("init", response.error_code) else None
 
     def transact(self, transactional_id: str) -> None:
         producer = self.producers.pop(transactional_id, None) or self.init(transactional_id)
@@ -182,8 +182,8 @@ class Run:
             timeout_ms=1_000,
             topic_data=[k00.TopicProduceData(name="t", partition_data=[data])],
         )
-        answer = self.local.quietly(request, k00.ProduceResponse, version=12)
-        return self.told("produce", answer.responses[0].partition_responses[0].error_code)
+        response = self.local.quietly(request, k00.ProduceResponse, version=12)
+        return self.told("produce", response.responses[0].partition_responses[0].error_code)
 
     def commit_in_transaction(self, transactional_id: str, producer: tuple[int, int], group: str, offset: int) -> bool:
         topic_partition = k28.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
@@ -194,8 +194,8 @@ class Run:
             producer_epoch=producer[1],
             topics=[k28.TxnOffsetCommitRequestTopic(name="t", partitions=[topic_partition])],
         )
-        answer = self.local.quietly(request, k28.TxnOffsetCommitResponse, version=5)
-        return self.told("commit in a transaction", answer.topics[0].partitions[0].error_code)
+        response = self.local.quietly(request, k28.TxnOffsetCommitResponse, version=5)
+        return self.told("commit in a transaction", response.topics[0].partitions[0].error_code)
 
     # What happens to the disk
 
@@ -255,9 +255,9 @@ class Run:
     def fetch_offset(self, group: str) -> int:
         expected = k09.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         request = k09.OffsetFetchRequest(groups=[k09.OffsetFetchRequestGroup(group_id=group, topics=[expected])])
-        (answer,) = self.local.quietly(request, k09.OffsetFetchResponse, version=9).groups
-        assert answer.error_code == E.NONE
-        return answer.topics[0].partitions[0].committed_offset
+        (response,) = self.local.quietly(request, k09.OffsetFetchResponse, version=9).groups
+        assert response.error_code == E.NONE
+        return response.topics[0].partitions[0].committed_offset
 
     def read(self, partition: int) -> set[bytes]:
         """Return the committed values of a partition, all of which must be below the last stable offset."""
@@ -271,15 +271,15 @@ class Run:
             isolation_level=1,
             topics=[k01.FetchTopic(topic="t", partitions=[topic_partition])],
         )
-        answer = self.local.quietly(request, k01.FetchResponse, version=11).responses[0].partitions[0]
-        assert (answer.error_code, answer.last_stable_offset) == (E.NONE, answer.high_watermark)
+        response = self.local.quietly(request, k01.FetchResponse, version=11).responses[0].partitions[0]
+        assert (response.error_code, response.last_stable_offset) == (E.NONE, response.high_watermark)
         aborted = sorted(
             (aborted_transaction.first_offset, aborted_transaction.producer_id)
-            for aborted_transaction in answer.aborted_transactions or ()
+            for aborted_transaction in response.aborted_transactions or ()
         )
         aborting: set[int] = set()
         result: set[bytes] = set()
-        data = bytes(answer.records or b"")
+        data = bytes(response.records or b"")
         for header in iter_batches(data):
             while aborted and aborted[0][0] <= header.base_offset:
                 aborting.add(aborted.pop(0)[1])

@@ -252,12 +252,12 @@ def test_end_completes_when_decision_is_durable_before_markers():
     stage.add(producer, A0)
     stage.markers.hold = True
     stage.log.hold = True
-    answer = stage.coordinator.end_transaction("app", *producer[1:], True, TV_2)
-    assert not answer.done
+    response = stage.coordinator.end_transaction("app", *producer[1:], True, TV_2)
+    assert not response.done
     assert stage.markers.sent == 0
     stage.log.release()
     assert stage.markers.sent == 0
-    assert stage.done(answer) == ProducerResult(NONE, 1000, 1)
+    assert stage.done(response) == ProducerResult(NONE, 1000, 1)
     assert stage.markers.sent == 1
     assert stage.state() == "PrepareCommit"
 
@@ -279,10 +279,10 @@ def test_decision_written_during_move_is_completed_by_next_coordinator():
     stage.add(producer, A0)
     partition = stage.coordinator.partition_for("app")
     stage.log.hold = True
-    answer = stage.coordinator.end_transaction("app", *producer[1:], True, TV_2)
+    response = stage.coordinator.end_transaction("app", *producer[1:], True, TV_2)
     stage.coordinator.unload(partition)
     stage.log.release()
-    assert done(answer) == ProducerResult(ErrorCode.NOT_COORDINATOR)
+    assert done(response) == ProducerResult(ErrorCode.NOT_COORDINATOR)
     assert stage.marked() == []
     stage.log.hold = False
     stage.coordinator.load(partition, 9, stage.log.stored(partition))

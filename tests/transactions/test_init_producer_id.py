@@ -212,11 +212,11 @@ def test_init_while_record_is_written_is_concurrent_transactions():
 def test_init_completes_when_record_is_durable():
     stage = Stage()
     stage.log.hold = True
-    answer = stage.coordinator.init_producer_id("app", 1000)
-    assert not answer.done
+    response = stage.coordinator.init_producer_id("app", 1000)
+    assert not response.done
     assert stage.coordinator.describe("app").producer_epoch == -1
     stage.log.release()
-    assert done(answer) == ProducerResult(NONE, 1000, 0)
+    assert done(response) == ProducerResult(NONE, 1000, 0)
 
 
 @pytest.mark.parametrize(
@@ -233,11 +233,11 @@ def test_init_completes_when_record_is_durable():
         (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
     ],
 )
-def test_failed_append_maps_to_coordinator_error(log_error, answer):
+def test_failed_append_maps_to_coordinator_error(log_error, response):
     stage = Stage()
     stage.init()
     stage.log.fail_with = log_error
-    assert stage.init() == ProducerResult(answer)
+    assert stage.init() == ProducerResult(response)
     stage.log.fail_with = NONE
     assert stage.init() == ProducerResult(NONE, 1000, 1)
 
@@ -245,10 +245,10 @@ def test_failed_append_maps_to_coordinator_error(log_error, answer):
 def test_write_completed_after_move_is_not_coordinator():
     stage = Stage()
     stage.log.hold = True
-    answer = stage.coordinator.init_producer_id("app", 1000)
+    response = stage.coordinator.init_producer_id("app", 1000)
     stage.coordinator.unload(stage.coordinator.partition_for("app"))
     stage.log.release()
-    assert done(answer) == ProducerResult(ErrorCode.NOT_COORDINATOR)
+    assert done(response) == ProducerResult(ErrorCode.NOT_COORDINATOR)
 
 
 def test_init_without_producer_id_block_is_load_in_progress():
@@ -296,8 +296,8 @@ def test_earlier_producer_id_block_is_rejected():
 
 def test_two_phase_commit_requires_config():
     coordinator = Stage().coordinator
-    answer = done(coordinator.init_producer_id("app", 1000, enable_two_phase_commit=True))
-    assert answer == ProducerResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    response = done(coordinator.init_producer_id("app", 1000, enable_two_phase_commit=True))
+    assert response == ProducerResult(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def test_two_phase_commit_has_no_timeout():
@@ -308,8 +308,8 @@ def test_two_phase_commit_has_no_timeout():
 
 def test_keep_prepared_is_unsupported_version():
     coordinator = Stage().coordinator
-    answer = done(coordinator.init_producer_id("app", 1000, keep_prepared=True))
-    assert answer == ProducerResult(ErrorCode.UNSUPPORTED_VERSION)
+    response = done(coordinator.init_producer_id("app", 1000, keep_prepared=True))
+    assert response == ProducerResult(ErrorCode.UNSUPPORTED_VERSION)
 
 
 @pytest.mark.parametrize(("api_key", "first_version"), [(22, 4), (24, 2), (25, 2), (26, 2)])

@@ -80,12 +80,12 @@ class Simulation:
         """
         cluster = self.cluster
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        response: asyncio.Future[T] = loop.create_future()
 
         def arrive() -> None:
             pending = action()
             if pending is not None:
-                pending.on_complete(lambda result: None if answer.done() else answer.set_result(result))
+                pending.on_complete(lambda result: None if response.done() else response.set_result(result))
 
         await asyncio.sleep(self.random.float() * 0.005)
         if cluster.chance(0.03):  # lost on its way, or only late
@@ -97,7 +97,7 @@ class Simulation:
         if cluster.chance(0.03):
             self.clock.call_later(self.random.float() * 3 if self.newer else 0, action)
         try:
-            result = await asyncio.wait_for(answer, REQUEST_TIMEOUT)
+            result = await asyncio.wait_for(response, REQUEST_TIMEOUT)
         except TimeoutError:
             return None
         return None if cluster.chance(0.03) else result
@@ -213,23 +213,23 @@ class Instance:
 
     async def initialize(self, expected: ProducerIdAndEpoch | None = None) -> None:
         for _ in range(200):
-            answer: ProducerResult | None = await self.ask_coordinator(
+            response: ProducerResult | None = await self.ask_coordinator(
                 lambda coordinator: coordinator.init_producer_id(
                     self.transactional_id, TRANSACTION_TIMEOUT_MS, expected
                 )
             )
-            if answer is not None and answer.error is NONE:
-                self.take(answer)
+            if response is not None and response.error is NONE:
+                self.take(response)
                 return
-            if answer is not None and answer.error not in TRY_AGAIN:
-                raise Fenced(answer.error)
+            if response is not None and response.error not in TRY_AGAIN:
+                raise Fenced(response.error)
             await asyncio.sleep(0.03)
         raise Fenced("no answer")
 
-    def take(self, answer: ProducerResult) -> None:
-        if (answer.producer_id, answer.producer_epoch) != (self.producer_id, self.producer_epoch):
+    def take(self, response: ProducerResult) -> None:
+        if (response.producer_id, response.producer_epoch) != (self.producer_id, self.producer_epoch):
             self.sequences.clear()
-        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+        self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
 
     async def transaction(self) -> None:
         simulation = self.simulation
@@ -291,16 +291,16 @@ class Instance:
             value,
         )
         for _ in range(50):
-            answer: Produced | None = await simulation.ask(lambda: simulation.cluster.produce(batch))
-            if answer is not None and answer.error is NONE:
+            response: Produced | None = await simulation.ask(lambda: simulation.cluster.produce(batch))
+            if response is not None and response.error is NONE:
                 self.sequences[topic_partition] = sequence + 1
-                steps[-1] = Send(str(topic_partition), value, answer.offset)
+                steps[-1] = Send(str(topic_partition), value, response.offset)
                 return
-            if answer is not None and answer.error not in TRY_AGAIN:
-                if answer.error in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-                    raise Fenced(answer.error)
-                raise MustAbort(answer.error)
-            if answer is None and simulation.cluster.chance(0.2):
+            if response is not None and response.error not in TRY_AGAIN:
+                if response.error in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+                    raise Fenced(response.error)
+                raise MustAbort(response.error)
+            if response is None and simulation.cluster.chance(0.2):
                 break
             await asyncio.sleep(0.02)
         raise MustAbort("no answer")
@@ -308,15 +308,15 @@ class Instance:
     async def add_partition(self, topic_partition: TopicPartition) -> None:
         producer_id, producer_epoch = self.producer_id, self.producer_epoch
         for _ in range(100):
-            answer: ErrorCode | None = await self.ask_coordinator(
+            response: ErrorCode | None = await self.ask_coordinator(
                 lambda coordinator: coordinator.add_partitions(
                     self.transactional_id, producer_id, producer_epoch, [topic_partition], TransactionVersion.TV_0
                 )
             )
-            if answer is NONE:
+            if response is NONE:
                 return
-            if answer is not None and answer not in TRY_AGAIN:
-                raise Fenced(answer)
+            if response is not None and response not in TRY_AGAIN:
+                raise Fenced(response)
             await asyncio.sleep(0.02)
         raise Fenced("no answer")
 
@@ -324,17 +324,17 @@ class Instance:
         version = TransactionVersion.TV_2 if self.newer else TransactionVersion.TV_0
         producer_id, producer_epoch = self.producer_id, self.producer_epoch
         for _ in range(200):
-            answer: ProducerResult | None = await self.ask_coordinator(
+            response: ProducerResult | None = await self.ask_coordinator(
                 lambda coordinator: coordinator.end_transaction(
                     self.transactional_id, producer_id, producer_epoch, committed, version
                 )
             )
-            if answer is not None and answer.error is NONE:
+            if response is not None and response.error is NONE:
                 if self.newer:
-                    self.take(answer)
+                    self.take(response)
                 return True
-            if answer is not None and answer.error not in TRY_AGAIN:
-                raise Fenced(answer.error)
+            if response is not None and response.error not in TRY_AGAIN:
+                raise Fenced(response.error)
             await asyncio.sleep(0.02)
         return False
 

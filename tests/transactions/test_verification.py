@@ -74,9 +74,9 @@ def test_missing_coordinator_is_retriable(operation):
     stage = Stage()
     producer = stage.init()
     verifier = PartitionVerifier(stage.clock, lambda: stage.config, lambda _: None)
-    answer = done(verifier.before_produce("app", producer.producer_id, 0, [A0], operation))
-    assert answer[A0].code is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert "COORDINATOR_NOT_AVAILABLE" in str(answer[A0])
+    response = done(verifier.before_produce("app", producer.producer_id, 0, [A0], operation))
+    assert response[A0].code is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "COORDINATOR_NOT_AVAILABLE" in str(response[A0])
 
 
 def test_produce_errors_equal_kafkas():
@@ -105,12 +105,12 @@ def test_newer_client_waits_while_markers_are_written():
     stage.add(producer, A0)
     stage.markers.hold = True
     after = stage.commit(producer)
-    answer = leader(stage).before_produce("app", after.producer_id, after.producer_epoch, [A0], ADD)
+    response = leader(stage).before_produce("app", after.producer_id, after.producer_epoch, [A0], ADD)
     stage.clock.advance(0.05)
-    assert not answer.done
+    assert not response.done
     stage.markers.release()
     stage.clock.advance(0.02)
-    assert done(answer) == {}
+    assert done(response) == {}
     assert stage.state() == "Ongoing"
 
 
@@ -120,9 +120,9 @@ def test_newer_client_gets_concurrent_transactions_after_backoff_max():
     stage.add(producer, A0)
     stage.markers.hold = True
     after = stage.commit(producer)
-    answer = leader(stage).before_produce("app", after.producer_id, after.producer_epoch, [A0], ADD)
+    response = leader(stage).before_produce("app", after.producer_id, after.producer_epoch, [A0], ADD)
     stage.clock.advance(0.2)
-    assert done(answer)[A0].code is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert done(response)[A0].code is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_cancelled_produce_stops_retrying():
@@ -131,8 +131,8 @@ def test_cancelled_produce_stops_retrying():
     stage.add(producer, A0)
     stage.markers.hold = True
     after = stage.commit(producer)
-    answer = leader(stage).before_produce("app", after.producer_id, after.producer_epoch, [A0], ADD)
-    answer.cancel()
+    response = leader(stage).before_produce("app", after.producer_id, after.producer_epoch, [A0], ADD)
+    response.cancel()
     stage.markers.release()
     stage.clock.advance(1)
     assert stage.state() == "CompleteCommit"

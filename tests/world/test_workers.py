@@ -10,15 +10,15 @@ from ottla.world import InlineWorkers, ThreadWorkers, VirtualClock
 
 async def test_work_runs_in_thread_and_calls_back_on_loop() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop())
-    answered: asyncio.Future[tuple[int | None, int]] = asyncio.get_running_loop().create_future()
+    response: asyncio.Future[tuple[int | None, int]] = asyncio.get_running_loop().create_future()
     loop_thread = threading.get_ident()
 
     def done(result: int | None, error: Exception | None) -> None:
         assert error is None
-        answered.set_result((result, threading.get_ident()))
+        response.set_result((result, threading.get_ident()))
 
     workers.submit(threading.get_ident, done)
-    worker_thread, called_on = await answered
+    worker_thread, called_on = await response
     assert worker_thread != loop_thread
     assert called_on == loop_thread
     workers.close()
@@ -26,9 +26,9 @@ async def test_work_runs_in_thread_and_calls_back_on_loop() -> None:
 
 async def test_work_error_is_passed_to_callback() -> None:
     workers = ThreadWorkers(asyncio.get_running_loop())
-    answered: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    workers.submit(lambda: 1 // 0, lambda _, error: answered.set_result(error))
-    assert isinstance(await answered, ZeroDivisionError)
+    response: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    workers.submit(lambda: 1 // 0, lambda _, error: response.set_result(error))
+    assert isinstance(await response, ZeroDivisionError)
     workers.close()
 
 

@@ -73,6 +73,6 @@ def can_answer(analysis: str, kind: str) -> bool:
 def coverage_table() -> list[str]:
     """Return the table as lines of Markdown, one row per analysis."""
     lines = ["| analysis | " + " | ".join(INPUT_KINDS.values()) + " |", "|---" * (len(INPUT_KINDS) + 1) + "|"]
-    for analysis, answers in COVERAGE.items():
-        lines.append(f"| `{analysis}` | " + " | ".join(answers.get(kind, "-") for kind in INPUT_KINDS) + " |")
+    for analysis, responses in COVERAGE.items():
+        lines.append(f"| `{analysis}` | " + " | ".join(responses.get(kind, "-") for kind in INPUT_KINDS) + " |")
     return lines

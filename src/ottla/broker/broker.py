@@ -263,13 +263,13 @@ class Broker:
     def after_failed_authentication(self, session: Session, refusal: R) -> Pending[R]:
         """Return the refusal after `connection.failed.authentication.delay.ms`; the connection closes then."""
         session.closing = True
-        answer: Pending[R] = Pending(lambda: timer.cancel())
+        response: Pending[R] = Pending(lambda: timer.cancel())
         pause = self.config_int("connection.failed.authentication.delay.ms") / 1000
         if not pause:
-            answer.complete(refusal)
-            return answer
-        timer = self.runtime.world.clock.call_later(pause, lambda: answer.complete(refusal))
-        return answer
+            response.complete(refusal)
+            return response
+        timer = self.runtime.world.clock.call_later(pause, lambda: response.complete(refusal))
+        return response
 
     # Durability
 

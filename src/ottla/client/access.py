@@ -50,7 +50,7 @@ class AclFilter:
 
 def list_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
     """Return the ACLs that match."""
-    answer = client.to_any(
+    response = client.to_any(
         DescribeAclsRequest(
             resource_type_filter=entry_filter.resource_type,
             resource_name_filter=entry_filter.resource_name,
@@ -62,7 +62,7 @@ def list_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
         ),
         DescribeAclsResponse,
     )
-    _check(answer.error_code, answer.error_message)
+    _check(response.error_code, response.error_message)
     return [
         Acl(
             resource.resource_type,
@@ -73,14 +73,14 @@ def list_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
             acl.operation,
             acl.permission_type,
         )
-        for resource in answer.resources
+        for resource in response.resources
         for acl in resource.acls
     ]
 
 
 def create_acls(client: Client, acls: Sequence[Acl]) -> None:
     """Create ACLs; raise the first error."""
-    answer = client.to_controller(
+    response = client.to_controller(
         CreateAclsRequest(
             creations=[
                 AclCreation(
@@ -97,13 +97,13 @@ def create_acls(client: Client, acls: Sequence[Acl]) -> None:
         ),
         CreateAclsResponse,
     )
-    for result in answer.results:
+    for result in response.results:
         _check(result.error_code, result.error_message)
 
 
 def delete_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
     """Delete the ACLs that match, and return them."""
-    answer = client.to_controller(
+    response = client.to_controller(
         k31_delete_acls.DeleteAclsRequest(
             filters=[
                 k31_delete_acls.DeleteAclsFilter(
@@ -120,7 +120,7 @@ def delete_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
         k31_delete_acls.DeleteAclsResponse,
     )
     removed = []
-    for result in answer.filter_results:
+    for result in response.filter_results:
         _check(result.error_code, result.error_message)
         for acl in result.matching_acls:
             _check(acl.error_code, acl.error_message)
@@ -140,13 +140,13 @@ def delete_acls(client: Client, entry_filter: AclFilter) -> list[Acl]:
 
 def list_users(client: Client, names: Sequence[str] = ()) -> dict[str, dict[str, int]]:
     """Return the iterations of each SCRAM mechanism of each user; raise KafkaError for a named user without any."""
-    answer = client.to_any(
+    response = client.to_any(
         DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names]),
         DescribeUserScramCredentialsResponse,
     )
-    _check(answer.error_code, answer.error_message)
+    _check(response.error_code, response.error_message)
     users: dict[str, dict[str, int]] = {}
-    for result in answer.results:
+    for result in response.results:
         _check(result.error_code, result.error_message)
         users[result.user] = {
             MECHANISM_NAMES.get(info.mechanism, str(info.mechanism)): info.iterations
@@ -183,8 +183,8 @@ def delete_user(client: Client, name: str, mechanisms: Sequence[str]) -> None:
 
 
 def _alter_users(client: Client, request: AlterUserScramCredentialsRequest) -> None:
-    answer = client.to_controller(request, AlterUserScramCredentialsResponse)
-    for result in answer.results:
+    response = client.to_controller(request, AlterUserScramCredentialsResponse)
+    for result in response.results:
         _check(result.error_code, result.error_message)
 
 
@@ -194,22 +194,22 @@ def list_quotas(client: Client, entity: Mapping[str, str | None] | None = None) 
         k48_describe_client_quotas.ComponentData(entity_type=kind, match_type=1 if name is None else 0, match=name)
         for kind, name in (entity or {}).items()
     ]
-    answer = client.to_any(
+    response = client.to_any(
         k48_describe_client_quotas.DescribeClientQuotasRequest(components=components, strict=bool(entity)),
         k48_describe_client_quotas.DescribeClientQuotasResponse,
     )
-    _check(answer.error_code, answer.error_message)
+    _check(response.error_code, response.error_message)
     return {
         tuple(sorted((part.entity_type, part.entity_name) for part in entry.entity)): {
             quota.key: quota.value for quota in entry.values
         }
-        for entry in answer.entries or []
+        for entry in response.entries or []
     }
 
 
 def alter_quotas(client: Client, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
     """Set quotas of one entity; the value None removes a quota."""
-    answer = client.to_controller(
+    response = client.to_controller(
         k49_alter_client_quotas.AlterClientQuotasRequest(
             entries=[
                 k49_alter_client_quotas.RequestEntryData(
@@ -226,7 +226,7 @@ def alter_quotas(client: Client, entity: Mapping[str, str | None], values: Mappi
         ),
         k49_alter_client_quotas.AlterClientQuotasResponse,
     )
-    for entry in answer.entries:
+    for entry in response.entries:
         _check(entry.error_code, entry.error_message)
 
 

@@ -100,8 +100,8 @@ class Login:
         if self.mechanism == OAUTHBEARER:
             from ottla.security.sasl.oauthbearer import ACKNOWLEDGED, oauthbearer_token
 
-            answer, lifetime = exchange(oauthbearer_token(self._bearer()))
-            if answer:
+            response, lifetime = exchange(oauthbearer_token(self._bearer()))
+            if response:
                 exchange(ACKNOWLEDGED)  # RFC 7628: the server answers this with the reason for its refusal
             return lifetime
         from ottla.security.sasl.scram import ScramClient
@@ -109,8 +109,8 @@ class Login:
         nonce = base64.b64encode(os.urandom(24)).decode()
         scram = ScramClient(self.mechanism, self.username, self.password, nonce, by_token=self.by_token)
         challenge, _ = exchange(scram.first())
-        answer, lifetime = exchange(scram.final(challenge))
-        scram.check(answer)
+        response, lifetime = exchange(scram.final(challenge))
+        scram.check(response)
         return lifetime
 
     def _bearer(self) -> str:
@@ -249,8 +249,8 @@ def fetch_token(url: str, client_id: str, secret: str, scope: str | None) -> str
         headers={"Authorization": f"Basic {basic}", "Content-Type": "application/x-www-form-urlencoded"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=TOKEN_SECONDS) as answer:
-            token = json.loads(answer.read())["access_token"]
+        with urllib.request.urlopen(request, timeout=TOKEN_SECONDS) as response:
+            token = json.loads(response.read())["access_token"]
     except (OSError, ValueError, KeyError) as error:
         raise SaslError(f"no token from {url}: {type(error).__name__}") from None
     if not isinstance(token, str):

@@ -120,12 +120,12 @@ class Client:
 
     def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
         """Return all topics, or those of `names`; raise KafkaError for one that does not exist."""
-        answer = self.refresh(None if names is None else list(names))
-        for topic in answer.topics:
+        response = self.refresh(None if names is None else list(names))
+        for topic in response.topics:
             if topic.error_code:
                 missing = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 raise KafkaError(topic.error_code, f"topic {topic.name}" + (" does not exist" if missing else ""))
-        return [self._metadata.topics[topic.name or ""] for topic in answer.topics]
+        return [self._metadata.topics[topic.name or ""] for topic in response.topics]
 
     def topic(self, name: str) -> TopicInfo:
         """Return a topic from the cached metadata; request it if it is missing."""
@@ -158,14 +158,14 @@ class Client:
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=False,
         )
-        answer = self.to_any(request, MetadataResponse)
+        response = self.to_any(request, MetadataResponse)
         metadata = self._metadata
-        metadata.brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        metadata.controller = answer.controller_id
-        metadata.cluster_id = answer.cluster_id
+        metadata.brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        metadata.controller = response.controller_id
+        metadata.cluster_id = response.cluster_id
         if names is None:
             metadata.topics.clear()
-        for topic in answer.topics:
+        for topic in response.topics:
             if topic.error_code or topic.name is None:
                 metadata.topics.pop(topic.name or "", None)
                 continue
@@ -185,7 +185,7 @@ class Client:
                     for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
                 },
             )
-        return answer
+        return response
 
     # Routing.
 
@@ -244,12 +244,12 @@ class Client:
                 request.key = ""
             else:
                 request.coordinator_keys = []
-            answer = self.to_any(request, FindCoordinatorResponse)
-            if answer.coordinators:
-                first = answer.coordinators[0]
+            response = self.to_any(request, FindCoordinatorResponse)
+            if response.coordinators:
+                first = response.coordinators[0]
                 code, node, host, port = first.error_code, first.node_id, first.host, first.port
             else:
-                code, node, host, port = answer.error_code, answer.node_id, answer.host, answer.port
+                code, node, host, port = response.error_code, response.node_id, response.host, response.port
             if code:
                 raise KafkaError(code, f"coordinator of {key}")
             self._metadata.brokers.setdefault(node, (host, port))
@@ -330,11 +330,11 @@ class Client:
                 request = ListOffsetsRequest(
                     replica_id=-1, isolation_level=1 if read_committed else 0, topics=requested
                 )
-                for answer in self.to_node(node, request, ListOffsetsResponse).topics:
-                    for result in answer.partitions:
+                for response in self.to_node(node, request, ListOffsetsResponse).topics:
+                    for result in response.partitions:
                         if result.error_code:
-                            raise KafkaError(result.error_code, f"{answer.name}-{result.partition_index}")
-                        offsets[answer.name, result.partition_index] = (result.offset, result.timestamp)
+                            raise KafkaError(result.error_code, f"{response.name}-{result.partition_index}")
+                        offsets[response.name, result.partition_index] = (result.offset, result.timestamp)
             return offsets
 
         return self.retrying(attempt, topics=list(partitions))
@@ -382,7 +382,7 @@ class Client:
             info = self.topic(topic)
             connection = self.node(node)
             by_id = connection.best_version(1) >= 13 and info.id != ZERO_UUID
-            answer = connection.send(
+            response = connection.send(
                 FetchRequest(
                     max_wait_ms=max_wait_ms,
                     min_bytes=min_bytes,
@@ -408,9 +408,9 @@ class Client:
                 FetchResponse,
                 timeout=self._timeout + max_wait_ms / 1000,
             )
-            if answer.error_code:
-                raise KafkaError(answer.error_code, f"fetch from broker {node}")
-            return [data for topic_data in answer.responses for data in topic_data.partitions]
+            if response.error_code:
+                raise KafkaError(response.error_code, f"fetch from broker {node}")
+            return [data for topic_data in response.responses for data in topic_data.partitions]
 
         return self.retrying(attempt, topics=[topic])
 

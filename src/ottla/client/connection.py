@@ -153,10 +153,10 @@ class BrokerConnection:
 
         def exchange(token: bytes) -> tuple[bytes, int]:
             request = SaslAuthenticateRequest(auth_bytes=token)
-            answer = cast("SaslAuthenticateResponse", self._exchange(request, version, self._timeout))
-            if answer.error_code:
-                raise KafkaError(answer.error_code, f"{self.address}: {answer.error_message or 'login refused'}")
-            return bytes(answer.auth_bytes), answer.session_lifetime_ms
+            response = cast("SaslAuthenticateResponse", self._exchange(request, version, self._timeout))
+            if response.error_code:
+                raise KafkaError(response.error_code, f"{self.address}: {response.error_message or 'login refused'}")
+            return bytes(response.auth_bytes), response.session_lifetime_ms
 
         try:
             self._session.logged_in(login.authenticate(exchange))
@@ -173,12 +173,12 @@ class BrokerConnection:
         if int.from_bytes(frame[position : position + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
             offered = ApiVersionsResponse.decode_from(frame, position, 0)[0]
             best = max((api.max_version for api in offered.api_keys if api.api_key == API_VERSIONS), default=0)
-            answer = cast("ApiVersionsResponse", self._exchange(request, min(best, 4), self._timeout))
+            response = cast("ApiVersionsResponse", self._exchange(request, min(best, 4), self._timeout))
         else:
-            answer = ApiVersionsResponse.decode_from(frame, position, 4)[0]
-        if answer.error_code:
-            raise KafkaError(answer.error_code, f"{self.address} refused ApiVersions.")
-        self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in answer.api_keys}
+            response = ApiVersionsResponse.decode_from(frame, position, 4)[0]
+        if response.error_code:
+            raise KafkaError(response.error_code, f"{self.address} refused ApiVersions.")
+        self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
 
     def _exchange(self, request: Message, version: int, timeout: float) -> Message:
         key = request.__schema__.api_key

@@ -129,12 +129,12 @@ def list_groups(client: Client, states: Sequence[str] = (), types: Sequence[str]
         request = ListGroupsRequest(
             states_filter=[_STATE_FILTERS.get(state.lower(), state) for state in states], types_filter=list(types)
         )
-        answer = client.to_node(node, request, ListGroupsResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, f"groups of broker {node}")
+        response = client.to_node(node, request, ListGroupsResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"groups of broker {node}")
         groups += [
             GroupListing(group.group_id, group.group_type, group.group_state, group.protocol_type, node)
-            for group in answer.groups
+            for group in response.groups
         ]
     return sorted(groups, key=lambda group: group.group)
 
@@ -162,12 +162,12 @@ def committed(client: Client, group: str) -> dict[TopicPartition, int]:
             if version >= 8
             else OffsetFetchRequest(group_id=group, topics=None)
         )
-        answer = client.node(node).send(request, OffsetFetchResponse, version=version)
-        code = answer.groups[0].error_code if version >= 8 else answer.error_code
+        response = client.node(node).send(request, OffsetFetchResponse, version=version)
+        code = response.groups[0].error_code if version >= 8 else response.error_code
         if code:
             raise KafkaError(code, f"offsets of group {group}")
         offsets: dict[TopicPartition, int] = {}
-        for topic in answer.groups[0].topics if version >= 8 else answer.topics:
+        for topic in response.groups[0].topics if version >= 8 else response.topics:
             for partition in topic.partitions:
                 where = f"{topic.name}-{partition.partition_index}"
                 if partition.error_code:
@@ -197,8 +197,8 @@ def commit(client: Client, group: str, offsets: Mapping[TopicPartition, int]) ->
             ],
         )
         version = min(client.node(node).best_version(8), 9)
-        answer = client.node(node).send(request, OffsetCommitResponse, version=version)
-        _raise_first(group, answer.topics)
+        response = client.node(node).send(request, OffsetCommitResponse, version=version)
+        _raise_first(group, response.topics)
 
     _with_coordinator(client, group, send)
 
@@ -217,10 +217,10 @@ def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartiti
                 for topic, indexes in by_name.items()
             ],
         )
-        answer = client.to_node(node, request, OffsetDeleteResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, f"group {group}")
-        _raise_first(group, answer.topics)
+        response = client.to_node(node, request, OffsetDeleteResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"group {group}")
+        _raise_first(group, response.topics)
 
     _with_coordinator(client, group, send)
 
@@ -229,9 +229,9 @@ def delete_group(client: Client, group: str) -> None:
     """Delete a group without members, and its offsets."""
 
     def send(node: int) -> None:
-        answer = client.to_node(node, DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
-        if answer.results[0].error_code:
-            raise KafkaError(answer.results[0].error_code, f"group {group}")
+        response = client.to_node(node, DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+        if response.results[0].error_code:
+            raise KafkaError(response.results[0].error_code, f"group {group}")
 
     _with_coordinator(client, group, send)
 
@@ -289,10 +289,10 @@ def alter_share_offsets(client: Client, group: str, offsets: Mapping[TopicPartit
                 for topic, partitions in by_topic(offsets).items()
             ],
         )
-        answer = client.to_node(node, request, AlterShareGroupOffsetsResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, answer.error_message or f"group {group}")
-        for topic in answer.responses:
+        response = client.to_node(node, request, AlterShareGroupOffsetsResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message or f"group {group}")
+        for topic in response.responses:
             for partition in topic.partitions:
                 if partition.error_code:
                     where = f"group {group} on {topic.topic_name}-{partition.partition_index}"
@@ -307,10 +307,10 @@ def delete_share_offsets(client: Client, group: str, topics: Iterable[str]) -> N
 
     def send(node: int) -> None:
         request = DeleteShareGroupOffsetsRequest(group_id=group, topics=requested)
-        answer = client.to_node(node, request, DeleteShareGroupOffsetsResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, answer.error_message or f"group {group}")
-        for topic in answer.responses:
+        response = client.to_node(node, request, DeleteShareGroupOffsetsResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message or f"group {group}")
+        for topic in response.responses:
             if topic.error_code:
                 raise KafkaError(topic.error_code, topic.error_message or f"group {group} on {topic.topic_name}")
 

@@ -24,11 +24,11 @@ def elect_preferred(client: Client, topic: str, partitions: Iterable[int]) -> li
     request = ElectLeadersRequest(
         election_type=0, topic_partitions=[TopicPartitions(topic=topic, partitions=list(partitions))], timeout_ms=30_000
     )
-    answer = client.to_controller(request, ElectLeadersResponse)
-    if answer.error_code:
-        raise KafkaError(answer.error_code, f"election of leaders of {topic}")
+    response = client.to_controller(request, ElectLeadersResponse)
+    if response.error_code:
+        raise KafkaError(response.error_code, f"election of leaders of {topic}")
     elected = []
-    for result in answer.replica_election_results:
+    for result in response.replica_election_results:
         for partition in result.partition_result:
             if partition.error_code == ErrorCode.NONE:
                 elected.append(partition.partition_id)
@@ -47,10 +47,10 @@ def reassign(client: Client, topic: str, partition: int, replicas: Sequence[int]
         ],
         timeout_ms=30_000,
     )
-    answer = client.to_controller(request, AlterPartitionReassignmentsResponse)
-    if answer.error_code:
-        raise KafkaError(answer.error_code, answer.error_message)
-    for result in answer.responses:
+    response = client.to_controller(request, AlterPartitionReassignmentsResponse)
+    if response.error_code:
+        raise KafkaError(response.error_code, response.error_message)
+    for result in response.responses:
         for entry in result.partitions:
             if entry.error_code:
                 raise KafkaError(entry.error_code, entry.error_message or f"{topic}-{entry.partition_index}")

@@ -132,9 +132,9 @@ class Producer:
             transaction_timeout_ms=self._transaction_timeout_ms if self._id is not None else 2**31 - 1,
         )
 
-        def take(answer: InitProducerIdResponse) -> None:
-            _check(answer.error_code, f"transactional id {self._id}" if self._id else "producer id")
-            self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        def take(response: InitProducerIdResponse) -> None:
+            _check(response.error_code, f"transactional id {self._id}" if self._id else "producer id")
+            self._producer_id, self._epoch = response.producer_id, response.producer_epoch
 
         if self._id is None:
             self._client.retrying(lambda: take(self._client.to_any(request, InitProducerIdResponse)))
@@ -158,7 +158,7 @@ class Producer:
                 ),
                 AddOffsetsToTxnResponse,
                 None,
-                lambda answer: _check(answer.error_code, f"group {group} in the transaction of {self._id}"),
+                lambda response: _check(response.error_code, f"group {group} in the transaction of {self._id}"),
             )
             self._groups.add(group)
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -178,8 +178,8 @@ class Producer:
             ],
         )
 
-        def check(answer: TxnOffsetCommitResponse) -> None:
-            for topic in answer.topics:
+        def check(response: TxnOffsetCommitResponse) -> None:
+            for topic in response.topics:
                 for partition in topic.partitions:
                     where = f"{topic.name}-{partition.partition_index}"
                     _check(partition.error_code, f"offset of group {group} on {where}")
@@ -214,7 +214,7 @@ class Producer:
                 request,
                 EndTxnResponse,
                 _END_TXN,
-                lambda answer: _check(answer.error_code, f"end of the transaction of {self._id}"),
+                lambda response: _check(response.error_code, f"end of the transaction of {self._id}"),
             )
         self._clear_transaction()
 
@@ -349,13 +349,13 @@ class Producer:
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=p) for name, p in topics.items()],
         )
 
-        def check(answer: AddPartitionsToTxnResponse) -> None:
+        def check(response: AddPartitionsToTxnResponse) -> None:
             errors = [
                 (
                     partition.partition_error_code,
                     f"{topic.name}-{partition.partition_index} in the transaction of {self._id}",
                 )
-                for topic in answer.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for partition in topic.results_by_partition
             ]
             # The error of the refused partition comes first: the others have OPERATION_NOT_ATTEMPTED.
@@ -398,11 +398,11 @@ class Producer:
             for partition in partitions:
                 self._done(partition, unacknowledged.pop(partition), -1, -1)
             return
-        answer = connection.send(
+        response = connection.send(
             request, ProduceResponse, version=version, timeout=self._request_timeout_ms / 1000 + 10
         )
         problems = []
-        for topic in answer.responses:
+        for topic in response.responses:
             for result in topic.partition_responses:
                 if result.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     partition = topic.name, result.index

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 def list_tokens(client: Client) -> list[DescribedDelegationToken]:
     """Return the tokens that the client's principal may see."""
-    answer = client.to_any(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse)
-    if answer.error_code:
-        raise KafkaError(answer.error_code, "delegation tokens")
-    return answer.tokens
+    response = client.to_any(DescribeDelegationTokenRequest(owners=None), DescribeDelegationTokenResponse)
+    if response.error_code:
+        raise KafkaError(response.error_code, "delegation tokens")
+    return response.tokens
 
 
 def create_token(client: Client, renewers: Sequence[str] = (), max_lifetime_ms: int = -1) -> tuple[str, bytes]:
@@ -40,15 +40,15 @@ def create_token(client: Client, renewers: Sequence[str] = (), max_lifetime_ms: 
         renewers=[CreatableRenewers(principal_type="User", principal_name=name) for name in renewers],
         max_lifetime_ms=max_lifetime_ms,
     )
-    answer = client.to_controller(request, CreateDelegationTokenResponse)
-    if answer.error_code:
-        raise KafkaError(answer.error_code, "delegation token")
-    return answer.token_id, answer.hmac
+    response = client.to_controller(request, CreateDelegationTokenResponse)
+    if response.error_code:
+        raise KafkaError(response.error_code, "delegation token")
+    return response.token_id, response.hmac
 
 
 def expire_token(client: Client, hmac: bytes) -> None:
     """Expire a token at once."""
     request = ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=-1)
-    answer = client.to_controller(request, ExpireDelegationTokenResponse)
-    if answer.error_code:
-        raise KafkaError(answer.error_code, "delegation token")
+    response = client.to_controller(request, ExpireDelegationTokenResponse)
+    if response.error_code:
+        raise KafkaError(response.error_code, "delegation token")

@@ -63,14 +63,14 @@ def list_transactions(
             duration_filter=longer_than_ms,
             transactional_id_pattern=pattern,
         )
-        answer = client.to_node(node, request, ListTransactionsResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, f"transactions of broker {node}")
-        if answer.unknown_state_filters:
+        response = client.to_node(node, request, ListTransactionsResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"transactions of broker {node}")
+        if response.unknown_state_filters:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"no such transaction state: {', '.join(answer.unknown_state_filters)}"
+                ErrorCode.INVALID_REQUEST, f"no such transaction state: {', '.join(response.unknown_state_filters)}"
             )
-        listed += [(node, state) for state in answer.transaction_states]
+        listed += [(node, state) for state in response.transaction_states]
     return sorted(listed, key=lambda entry: entry[1].transactional_id)
 
 
@@ -103,14 +103,14 @@ def describe_transactions(client: Client, transactional_ids: Iterable[str]) -> d
         problem: KafkaError | None = None
         for node, group in by_node.items():
             try:
-                answer = client.to_node(
+                response = client.to_node(
                     node, DescribeTransactionsRequest(transactional_ids=group), DescribeTransactionsResponse
                 )
             except ConnectionFailedError:
                 for name in group:
                     client.forget_coordinator(name, TRANSACTION)
                 raise
-            for state in answer.transaction_states:
+            for state in response.transaction_states:
                 name = state.transactional_id
                 if state.error_code not in (0, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
                     client.forget_coordinator(name, TRANSACTION)
@@ -140,9 +140,9 @@ def end_transaction(
 
     def send(node: int) -> None:
         connection = client.node(node)
-        answer = connection.send(request, EndTxnResponse, version=min(END_TXN, connection.best_version(26)))
-        if answer.error_code:
-            raise KafkaError(answer.error_code, f"end of the transaction of {transactional_id}")
+        response = connection.send(request, EndTxnResponse, version=min(END_TXN, connection.best_version(26)))
+        if response.error_code:
+            raise KafkaError(response.error_code, f"end of the transaction of {transactional_id}")
 
     _with_coordinator(client, transactional_id, send)
 
@@ -152,10 +152,10 @@ def fence(client: Client, transactional_id: str, *, timeout_ms: int = 60_000) ->
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
     def send(node: int) -> tuple[int, int]:
-        answer = client.to_node(node, request, InitProducerIdResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, f"transactional id {transactional_id}")
-        return answer.producer_id, answer.producer_epoch
+        response = client.to_node(node, request, InitProducerIdResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, f"transactional id {transactional_id}")
+        return response.producer_id, response.producer_epoch
 
     return _with_coordinator(client, transactional_id, send)
 
@@ -201,7 +201,7 @@ def abort_on_partition(
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
     )
     request = WriteTxnMarkersRequest(markers=[marker])
-    answer = client.to_node(client.leader(topic, partition), request, WriteTxnMarkersResponse)
-    code = answer.markers[0].topics[0].partitions[0].error_code
+    response = client.to_node(client.leader(topic, partition), request, WriteTxnMarkersResponse)
+    code = response.markers[0].topics[0].partitions[0].error_code
     if code:
         raise KafkaError(code, f"{topic}-{partition}, producer {producer_id} epoch {producer_epoch}")

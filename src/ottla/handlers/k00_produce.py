@@ -119,7 +119,7 @@ def produce(call: Call, request: ProduceRequest) -> ProduceResponse | Pending[Pr
 class _Entry:
     """One partition of a request in progress: its batch, and its partition or error."""
 
-    answer: PartitionProduceResponse
+    response: PartitionProduceResponse
     name: str
     topic_id: Uuid
     records: Any
@@ -165,14 +165,14 @@ class _Produce:
     def find_partitions(self, batches: dict[tuple[str, Uuid], dict[int, _Batch]]) -> None:
         """Find the partition of each batch; a partition that cannot be written to gets its error."""
         for (topic_name, topic_id), partitions in batches.items():
-            answers: list[PartitionProduceResponse] = []
+            responses: list[PartitionProduceResponse] = []
             self.response.responses.append(
-                TopicProduceResponse(name=topic_name, topic_id=topic_id, partition_responses=answers)
+                TopicProduceResponse(name=topic_name, topic_id=topic_id, partition_responses=responses)
             )
             for index, (records, header) in partitions.items():
-                answer = PartitionProduceResponse(index=index)
-                answers.append(answer)
-                entry = _Entry(answer, topic_name, topic_id, records)
+                response = PartitionProduceResponse(index=index)
+                responses.append(response)
+                entry = _Entry(response, topic_name, topic_id, records)
                 self._entries.append(entry)
                 try:
                     name = _name(self.call, topic_name, topic_id)
@@ -242,7 +242,7 @@ class _Produce:
         deferred = self._append_entries(self._entries, refused, written)
         if deferred:
             return self._append_later(deferred, refused, written)
-        return self._answer(written)
+        return self._respond(written)
 
     def _append_entries(
         self, entries: list[_Entry], refused: dict[TopicPartition, KafkaError], written: list[Log]
@@ -256,7 +256,7 @@ class _Produce:
             problem = refused.get(TopicPartition(partition.topic, partition.index)) if refused else None
             if problem is not None and entry.guard is not None:
                 self._fail(entry, problem)
-                entry.answer.error_message = problem.message
+                entry.response.error_message = problem.message
                 continue
             try:
                 self._append(partition, entry)
@@ -266,7 +266,7 @@ class _Produce:
             except KafkaError as error:
                 self._fail(entry, error)
                 if error.code not in WITHOUT_LOG_START:
-                    entry.answer.log_start_offset = partition.log.log_start_offset
+                    entry.response.log_start_offset = partition.log.log_start_offset
         return deferred
 
     def _append_later(
@@ -276,7 +276,7 @@ class _Produce:
 
         If the client disconnects meanwhile, its records are appended all the same, as in Kafka.
         """
-        answer: Pending[Any] = Pending()
+        pending: Pending[Any] = Pending()
         if not self.call.owns_frame:
             for entry in deferred:
                 entry.records = bytearray(entry.records)
@@ -300,19 +300,19 @@ class _Produce:
                 validate_next()
                 return
             try:
-                response = self._answer(written)
+                response = self._respond(written)
             except Disconnect as reason:
                 self.call.session.close(str(reason))
                 response = None
             if isinstance(response, Pending):
-                response.on_complete(answer.complete)
+                response.on_complete(pending.complete)
             else:
-                answer.complete(response)
+                pending.complete(response)
 
         validate_next()
-        return answer
+        return pending
 
-    def _answer(self, written: list[Log]) -> ProduceResponse | Pending[ProduceResponse] | None:
+    def _respond(self, written: list[Log]) -> ProduceResponse | Pending[ProduceResponse] | None:
         """Respond once everything is appended: at once, or with --sync when it is durable."""
         self.response.node_endpoints = list(self._endpoints.values())
         if self.request.acks == 0:
@@ -338,23 +338,23 @@ class _Produce:
         )
         if header.is_transactional:
             partition.verifications.appended(header.producer_id, header.producer_epoch, is_control=False)
-        answer = entry.answer
-        answer.base_offset = result.first_offset
-        answer.log_append_time_ms = result.log_append_time_ms
-        answer.log_start_offset = result.log_start_offset
+        response = entry.response
+        response.base_offset = result.first_offset
+        response.log_append_time_ms = result.log_append_time_ms
+        response.log_start_offset = result.log_start_offset
 
     def _fail(self, entry: _Entry, error: KafkaError) -> None:
         entry.partition = None
-        answer = entry.answer
-        answer.error_code = error.code
-        answer.base_offset = -1
+        response = entry.response
+        response.error_code = error.code
+        response.base_offset = -1
         self._failed = error.code.name
         if (
             isinstance(error, InvalidRecords) and error.record_errors
         ):  # Kafka sends messages for errors of single records only.
-            answer.error_message = error.message
+            response.error_message = error.message
             self.call.large_response = len(error.record_errors) > INLINE_RECORD_ERRORS
-            answer.record_errors = [
+            response.record_errors = [
                 BatchIndexAndErrorMessage(
                     batch_index=record_error.batch_index, batch_index_error_message=record_error.message
                 )
@@ -366,19 +366,19 @@ class _Produce:
     def _add_leader(self, entry: _Entry) -> None:
         """Add the current leader and its endpoint to the response (KIP-951)."""
         call = self.call
-        hint = call.broker.leader_hint(call.session.listener, entry.name, entry.topic_id, entry.answer.index)
+        hint = call.broker.leader_hint(call.session.listener, entry.name, entry.topic_id, entry.response.index)
         if hint is not None:
-            entry.answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+            entry.response.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
             self._endpoints[hint.leader] = NodeEndpoint(
                 node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack
             )
 
     def _not_durable(self) -> ProduceResponse:
         for topic in self.response.responses:
-            for answer in topic.partition_responses:
-                if answer.error_code == ErrorCode.NONE:
-                    answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                    answer.base_offset = -1
+            for response in topic.partition_responses:
+                if response.error_code == ErrorCode.NONE:
+                    response.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                    response.base_offset = -1
         return self.response
 
 

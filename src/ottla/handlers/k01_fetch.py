@@ -150,7 +150,6 @@ class _Attempt:
     """One attempt to read all partitions of a fetch."""
 
     __slots__ = (
-        "answers",
         "bytes",
         "call",
         "context",
@@ -159,6 +158,7 @@ class _Attempt:
         "must_answer",
         "rack",
         "read_committed",
+        "responses",
         "waiting",
     )
 
@@ -171,7 +171,7 @@ class _Attempt:
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.rack = request.rack_id
-        self.answers: list[tuple[FetchedPartition, PartitionData]] = []
+        self.responses: list[tuple[FetchedPartition, PartitionData]] = []
         self.waiting: dict[Partition, tuple[int, int, int]] = {}
         self.bytes = 0
         self.must_answer = not context.partitions
@@ -185,11 +185,11 @@ class _Attempt:
         """Read one partition after the other until the response is full; all of the request unless some are given."""
         for requested in self.context.partitions if partitions is None else partitions:
             try:
-                answer = self._read_one(requested)
+                response = self._read_one(requested)
             except KafkaError as error:
-                answer = _unknown(requested.partition, error.code)
+                response = _unknown(requested.partition, error.code)
                 self.must_answer = True
-            self.answers.append((requested, answer))
+            self.responses.append((requested, response))
 
     def _read_one(self, requested: FetchedPartition) -> PartitionData:
         broker = self.call.broker
@@ -200,7 +200,7 @@ class _Attempt:
         if requested.current_leader_epoch >= 0:  # In Fetch only, any negative epoch means none.
             partition.check_leader_epoch(requested.current_leader_epoch)
         log = partition.log
-        answer = PartitionData(
+        response = PartitionData(
             partition_index=requested.partition,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
@@ -208,14 +208,14 @@ class _Attempt:
             aborted_transactions=[] if self.read_committed else None,
             records=b"",
         )
-        if requested.last_fetched_epoch >= 0 and self._diverges(partition, requested, answer):
+        if requested.last_fetched_epoch >= 0 and self._diverges(partition, requested, response):
             self.must_answer = True
-            return answer
+            return response
         preferred = broker.preferred_replica(partition, self.rack, self.call)
         if preferred is not None:
-            answer.preferred_read_replica = preferred
+            response.preferred_read_replica = preferred
             self.must_answer = True
-            return answer
+            return response
         remaining = self.max_bytes - self.bytes
         log_read = log.read(
             requested.fetch_offset,
@@ -225,15 +225,15 @@ class _Attempt:
             aborted=self.read_committed,
         )
         if log_read.records is not None and len(log_read):
-            answer.records = log_read.records
+            response.records = log_read.records
             self.bytes += len(log_read)
         if log_read.aborted:
-            answer.aborted_transactions = [
+            response.aborted_transactions = [
                 AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
                 for aborted in log_read.aborted
             ]
         self.waiting[partition] = (requested.fetch_offset, requested.max_bytes, len(log_read))
-        return answer
+        return response
 
     def _check(self, requested: FetchedPartition) -> None:
         call, name = self.call, requested.topic
@@ -247,21 +247,21 @@ class _Attempt:
         call.require(AclOperation.READ, ResourceType.TOPIC, name)
 
     @staticmethod
-    def _diverges(partition: Partition, requested: FetchedPartition, answer: PartitionData) -> bool:
+    def _diverges(partition: Partition, requested: FetchedPartition, response: PartitionData) -> bool:
         """Return whether the client's log diverges: its last epoch ended earlier in this log (KIP-595)."""
         epoch, end = partition.log.end_offset_for_epoch(requested.last_fetched_epoch)
         if epoch < 0 or end < 0:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch < requested.last_fetched_epoch or end < requested.fetch_offset:
-            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+            response.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
             return True
         return False
 
     def release(self) -> None:
         """Release the records that were read."""
-        for _, answer in self.answers:
-            if answer.records:
-                answer.records.release()
+        for _, response in self.responses:
+            if response.records:
+                response.records.release()
 
     def response(self) -> FetchResponse:
         """Build the response in the order of the request."""
@@ -269,26 +269,26 @@ class _Attempt:
         response = FetchResponse(session_id=self.context.session_id)
         topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
         endpoints: dict[int, NodeEndpoint] = {}
-        for requested, answer in self.context.included(self.answers):
-            if answer.error_code in LEADER_ERRORS and call.version >= 12:
-                self._add_leader(requested, answer, endpoints)
+        for requested, partition_data in self.context.included(self.responses):
+            if partition_data.error_code in LEADER_ERRORS and call.version >= 12:
+                self._add_leader(requested, partition_data, endpoints)
             key = (requested.topic, requested.topic_id)
             topic = topics.get(key)
             if topic is None:
                 topic = topics[key] = FetchableTopicResponse(topic=requested.topic, topic_id=requested.topic_id)
                 response.responses.append(topic)
-            topic.partitions.append(answer)
+            topic.partitions.append(partition_data)
         if call.version >= 16:
             response.node_endpoints = list(endpoints.values())
         return response
 
     def _add_leader(
-        self, requested: FetchedPartition, answer: PartitionData, endpoints: dict[int, NodeEndpoint]
+        self, requested: FetchedPartition, response: PartitionData, endpoints: dict[int, NodeEndpoint]
     ) -> None:
         broker = self.call.broker
         hint = broker.leader_hint(self.call.session.listener, requested.topic, requested.topic_id, requested.partition)
         if hint is not None:
-            answer.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+            response.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
             endpoints[hint.leader] = NodeEndpoint(node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack)
 
 

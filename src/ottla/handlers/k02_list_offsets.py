@@ -62,16 +62,16 @@ def list_offsets(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse
             partitions.setdefault(partition.partition_index, []).append(partition)
     response = ListOffsetsResponse()
     for name, partitions in requested.items():
-        answers = []
+        responses = []
         for index, repeats in partitions.items():
             try:
                 call.require(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
                 if len(repeats) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                answers.append(_lookup(call, request, name, repeats[0]))
+                responses.append(_lookup(call, request, name, repeats[0]))
             except KafkaError as error:
-                answers.append(_failure(index, error.code))
-        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=answers))
+                responses.append(_failure(index, error.code))
+        response.topics.append(ListOffsetsTopicResponse(name=name, partitions=responses))
     return response
 
 
@@ -95,10 +95,12 @@ def _lookup(
 def _response_at(
     call: Call, requested: ListOffsetsPartition, timestamp: int, offset: int, leader_epoch: int | None
 ) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(partition_index=requested.partition_index, timestamp=timestamp, offset=offset)
+    response = ListOffsetsPartitionResponse(
+        partition_index=requested.partition_index, timestamp=timestamp, offset=offset
+    )
     if leader_epoch is not None and call.version >= 4:
-        answer.leader_epoch = leader_epoch
-    return answer
+        response.leader_epoch = leader_epoch
+    return response
 
 
 def _failure(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:

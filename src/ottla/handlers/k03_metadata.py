@@ -155,17 +155,17 @@ def _describe_all(
         described = _Topics(call.version, many=len(topics) > INLINE_TOPICS)
         for topic in topics:
             if _may_describe(call, topic.name):
-                answer = _describe(view, topic)
-                answer.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
-                described.add(answer)
+                reply = _describe(view, topic)
+                reply.topic_authorized_operations = call.authorized_operations(ResourceType.TOPIC, topic.name)
+                described.add(reply)
             yield DESCRIBE_WORK
         return described.complete(response)
     descriptions = runtime.topic_descriptions
     session = call.session
     view_key = (call.version, session.listener, view.directory_offline)
-    answer_key = view_key if runtime.authorizer is None else (*view_key, session.principal, session.host)
-    known_answer = descriptions.answer(answer_key)
-    if known_answer is None:
+    response_key = view_key if runtime.authorizer is None else (*view_key, session.principal, session.host)
+    known_response = descriptions.response(response_key)
+    if known_response is None:
         generation = descriptions.generation
         encoded = []
         for topic in topics:
@@ -179,9 +179,9 @@ def _describe_all(
                     yield DESCRIBE_WORK
                 encoded.append(piece)
             yield 1
-        known_answer = len(encoded), b"".join(encoded)
-        descriptions.keep_answer(answer_key, generation, *known_answer)
-    return EncodedMetadata(response, known_answer[0], [known_answer[1]])
+        known_response = len(encoded), b"".join(encoded)
+        descriptions.keep_response(response_key, generation, *known_response)
+    return EncodedMetadata(response, known_response[0], [known_response[1]])
 
 
 def _describe_named(

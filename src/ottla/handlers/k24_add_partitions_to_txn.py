@@ -78,16 +78,16 @@ def add_partitions_to_txn(
     if not transactions:
         return completed_with(AddPartitionsToTxnResponse())
     results: dict[str, Results] = {}
-    answer: Pending[AddPartitionsToTxnResponse] = Pending()
+    response: Pending[AddPartitionsToTxnResponse] = Pending()
 
     def decided(transactional_id: str, topic_results: Results) -> None:
         results[transactional_id] = topic_results
         if len(results) == len(transactions):
-            answer.complete(_broker_response({name: results[name] for name in transactions}))
+            response.complete(_broker_response({name: results[name] for name in transactions}))
 
     for transactional_id, transaction in transactions.items():
         run_to_end(_decide(call, transaction)).on_complete(partial(decided, transactional_id))
-    return answer
+    return response
 
 
 def _add_for_client(

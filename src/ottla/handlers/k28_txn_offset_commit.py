@@ -73,16 +73,16 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
         _sort_out(call, topic, known, refused)
-    answer: Pending[TxnOffsetCommitResponse] = Pending()
+    pending: Pending[TxnOffsetCommitResponse] = Pending()
     if not known:
-        answer.complete(TxnOffsetCommitResponse(topics=merge_topics(refused, NAME)))
-        return answer
+        pending.complete(TxnOffsetCommitResponse(topics=merge_topics(refused, NAME)))
+        return pending
     request.topics = known
 
     def committed(response: TxnOffsetCommitResponse) -> None:
         if refused:
             response.topics = merge_topics([*refused, *response.topics], NAME)
-        answer.complete(response)
+        pending.complete(response)
 
     def failed(code: ErrorCode) -> None:
         committed(on_error(request, call.version, _COORDINATOR_ERRORS.get(code, code), None))
@@ -104,7 +104,7 @@ def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> Pending[Tx
         _verify(call, request, commit, failed)
     except KafkaError as error:
         failed(error.code)
-    return answer
+    return pending
 
 
 def _verify(

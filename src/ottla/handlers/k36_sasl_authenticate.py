@@ -40,7 +40,7 @@ def sasl_authenticate(
             error_message="SaslAuthenticate request received after successful authentication",
         )
     try:
-        answer, lifetime_ms = conversation.token(bytes(request.auth_bytes))
+        response, lifetime_ms = conversation.token(bytes(request.auth_bytes))
     except IllegalStepError as error:
         raise Disconnect(str(error)) from error
     except SaslError as error:
@@ -49,4 +49,4 @@ def sasl_authenticate(
         return call.broker.after_failed_authentication(session, refusal)
     if conversation.authenticated:
         session.authenticated_by(conversation)
-    return SaslAuthenticateResponse(auth_bytes=answer, error_message=None, session_lifetime_ms=lifetime_ms)
+    return SaslAuthenticateResponse(auth_bytes=response, error_message=None, session_lifetime_ms=lifetime_ms)

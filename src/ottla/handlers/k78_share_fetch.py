@@ -118,9 +118,9 @@ def _fetch(
 
 def _later(call: Call, milliseconds: int, response: ShareFetchResponse) -> Pending[ShareFetchResponse]:
     """Complete a response later, so that the client does not retry at once."""
-    answer: Pending[ShareFetchResponse] = Pending(lambda: timer.cancel())
-    timer = call.broker.runtime.world.clock.call_later(milliseconds / 1000, lambda: answer.complete(response))
-    return answer
+    pending: Pending[ShareFetchResponse] = Pending(lambda: timer.cancel())
+    timer = call.broker.runtime.world.clock.call_later(milliseconds / 1000, lambda: pending.complete(response))
+    return pending
 
 
 class _ResponseBuilder:
@@ -138,7 +138,7 @@ class _ResponseBuilder:
         """Return the response, or a Pending of it until both are complete."""
         if acknowledged.done and fetched.done:
             return self.response(acknowledged.response, fetched.response)
-        answer: Pending[ShareFetchResponse] = Pending(lambda: cancelled())
+        response: Pending[ShareFetchResponse] = Pending(lambda: cancelled())
 
         def cancelled() -> None:
             if fetched.done:
@@ -146,12 +146,12 @@ class _ResponseBuilder:
             fetched.cancel()
 
         def ready(_: object) -> None:
-            if acknowledged.done and fetched.done and not answer.settled:
-                answer.complete(self.response(acknowledged.response, fetched.response))
+            if acknowledged.done and fetched.done and not response.settled:
+                response.complete(self.response(acknowledged.response, fetched.response))
 
         acknowledged.on_complete(ready)
         fetched.on_complete(ready)
-        return answer
+        return response
 
     def response(self, outcome: Outcome, data_by_partition: ShareFetchData) -> ShareFetchResponse:
         """Build the response; the final epoch ends the session and releases the member's records."""

@@ -17,9 +17,9 @@ def download(url: str, seconds: float, most: int) -> bytes:
     end = time.monotonic() + seconds
     data = bytearray()
     try:
-        with urllib.request.build_opener(_SafeRedirects).open(url, timeout=seconds) as answer:
+        with urllib.request.build_opener(_SafeRedirects).open(url, timeout=seconds) as response:
             while len(data) <= most:
-                piece = answer.read1(65536)
+                piece = response.read1(65536)
                 if not piece:
                     break
                 data += piece

@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._answers: deque[Sequence[Part] | Pending[Sequence[Part]]] = deque()
+        self._responses: deque[Sequence[Part] | Pending[Sequence[Part]]] = deque()
         self._out: deque[Part] = deque()
         self._slice_position = 0
         self._writable = True
@@ -129,14 +129,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel pending responses, release file ranges and memory, and end the session."""
         self._transport = None
-        answers, self._answers = self._answers, deque()
-        for answer in answers:
-            if isinstance(answer, Pending):
-                if answer.done:
-                    _release(answer.response)
-                answer.cancel()
+        responses, self._responses = self._responses, deque()
+        for response in responses:
+            if isinstance(response, Pending):
+                if response.done:
+                    _release(response.response)
+                response.cancel()
             else:
-                _release(answer)
+                _release(response)
         _release(self._out)
         self._out.clear()
         if self._mute is not None:
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unanswered(self) -> int:
         """Return the number of requests without a response."""
-        return len(self._answers)
+        return len(self._responses)
 
     # Private parts
 
@@ -272,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             self._busy = False
         self._settle_reading()
         leaving = self._draining or (self.session is not None and self.session.closing)
-        if leaving and not self._answers and not self._out and self._transport is not None:
+        if leaving and not self._responses and not self._out and self._transport is not None:
             self._transport.close()
 
     def _may_take(self) -> bool:
@@ -280,12 +280,12 @@ class Connection(asyncio.BufferedProtocol):
             return False
         if self._draining or self._mute is not None or not self._writable or self._transport is None:
             return False
-        if not self._answers:
+        if not self._responses:
             return True
-        last = self._answers[-1]
+        last = self._responses[-1]
         if isinstance(last, Pending) and not last.done and not last.effect_applied:
             return False
-        return len(self._answers) < MAX_UNANSWERED
+        return len(self._responses) < MAX_UNANSWERED
 
     def _largest_frame(self) -> int:
         assert self.session is not None
@@ -305,21 +305,21 @@ class Connection(asyncio.BufferedProtocol):
                 break
             handled += 1
             assert self.session is not None
-            answer = self._dispatcher.handle(self.session, frame)
+            response = self._dispatcher.handle(self.session, frame)
             if self._reserved:
-                self._frame_handled(answer)
-            if answer is None:
+                self._frame_handled(response)
+            if response is None:
                 continue
-            if isinstance(answer, Pending):
-                self._answers.append(answer)
-                if answer.done:
+            if isinstance(response, Pending):
+                self._responses.append(response)
+                if response.done:
                     self._collect_responses()
                 else:
-                    answer.on_complete(self._completed)
-            elif self._answers:
-                self._answers.append(answer)
+                    response.on_complete(self._completed)
+            elif self._responses:
+                self._responses.append(response)
             else:
-                self._out.extend(answer)
+                self._out.extend(response)
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > INITIAL_BUFFER and self._memory.scarce:
@@ -370,9 +370,9 @@ class Connection(asyncio.BufferedProtocol):
             arrived = self._end - self._start
             self._replace_buffer(min(4 + size, max(4 * arrived, 4 * INITIAL_BUFFER)))
 
-    def _frame_handled(self, answer: Sequence[Part] | Pending[Sequence[Part]] | None) -> None:
+    def _frame_handled(self, response: Sequence[Part] | Pending[Sequence[Part]] | None) -> None:
         """Release the memory of a frame, unless its handler uses it after this turn."""
-        if not isinstance(answer, Pending) or answer.done or answer.effect_applied:
+        if not isinstance(response, Pending) or response.done or response.effect_applied:
             self._release_memory()
 
     def _release_memory(self) -> None:
@@ -392,13 +392,13 @@ class Connection(asyncio.BufferedProtocol):
     def _collect_responses(self) -> bool:
         """Move known responses to the output in request order; return whether there were any."""
         moved = False
-        while self._answers:
-            head = self._answers[0]
+        while self._responses:
+            head = self._responses[0]
             if isinstance(head, Pending):
                 if not head.done:
                     break
                 head = head.response
-            self._answers.popleft()
+            self._responses.popleft()
             self._out.extend(head)
             moved = True
         return moved

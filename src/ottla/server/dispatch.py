@@ -68,7 +68,7 @@ class RequestInterceptor(Protocol):
     def handle(
         self, call: Call, request: Any, frame: memoryview, started: float
     ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
-        """Respond in place of the broker, or call `Dispatch.answer` and change its response."""
+        """Respond in place of the broker, or call `Dispatch.respond` and change its response."""
         ...
 
 
@@ -118,10 +118,10 @@ class Dispatch:
         if len(frame) <= LARGE_FRAME:
             frame = memoryview(bytearray(frame))  # a larger frame has its own buffer
         inner: list[Pending[Sequence[Part]]] = []
-        answer: Pending[Sequence[Part]] = Pending(lambda: inner[0].cancel() if inner else None)
+        pending: Pending[Sequence[Part]] = Pending(lambda: inner[0].cancel() if inner else None)
 
         def decoded(result: tuple[str | None, Any] | None, error: Exception | None) -> None:
-            if answer.settled:
+            if pending.settled:
                 return
             try:
                 if error is not None:
@@ -133,12 +133,12 @@ class Dispatch:
                 return
             if isinstance(response, Pending):
                 inner.append(response)
-                response.on_complete(answer.complete)
+                response.on_complete(pending.complete)
             else:
-                answer.complete(response or [])
+                pending.complete(response or [])
 
         self._workers.submit_request(lambda: _decode(frame, route), decoded)
-        return answer
+        return pending
 
     def _handle_request(
         self,
@@ -162,9 +162,9 @@ class Dispatch:
             started = self._events.request(call, find_api_name(key), request, len(frame))
         if self.interceptor is not None:
             return self.interceptor.handle(call, request, frame, started)
-        return self.answer(call, request, started)
+        return self.respond(call, request, started)
 
-    def answer(
+    def respond(
         self, call: Call, request: Any, started: float, edit: Callable[[Any], Any] | None = None
     ) -> Sequence[Part] | Pending[Sequence[Part]] | None:
         """Call the handler and return the encoded response, after `edit` has changed it."""
@@ -189,17 +189,17 @@ class Dispatch:
                 response = throttle(call, response)
             else:
                 handled = self._clock.monotonic() - call.began
-                response = response.map(lambda answer: throttle(call, answer, handled))
+                response = response.map(lambda response: throttle(call, response, handled))
         if response is None:
             return None
         if isinstance(response, Pending):
             encoded: Pending[Sequence[Part]] = Pending(response.cancel, effect_applied=response.effect_applied)
 
-            def completed(answer: Any) -> None:
-                if answer is None:  # acks=0
+            def completed(response: Any) -> None:
+                if response is None:  # acks=0
                     encoded.complete([])
                     return
-                parts = self._encode(call, request, answer, started, edit)
+                parts = self._encode(call, request, response, started, edit)
                 if isinstance(parts, Pending):
                     parts.on_complete(encoded.complete)
                 else:
@@ -227,15 +227,15 @@ class Dispatch:
             if waiting is not None:
                 waiting.cancel()
 
-        answer: Pending[Any] = Pending(cancel)
+        pending: Pending[Any] = Pending(cancel)
 
         def handle_next() -> None:
             nonlocal waiting, continued
             work = 0
-            while work < PIECE and not answer.settled:
+            while work < PIECE and not pending.settled:
                 part = next(parts, None)
                 if part is None:
-                    answer.complete(joined)
+                    pending.complete(joined)
                     return
                 if isinstance(part, int):
                     work += part
@@ -244,7 +244,7 @@ class Dispatch:
                     continued = part.continued
                     response = self._handle_part(call, part.request, refused)
                 except Disconnect as reason:
-                    answer.cancel()
+                    pending.cancel()
                     call.session.close(str(reason))
                     return
                 work = PIECE
@@ -254,7 +254,7 @@ class Dispatch:
                     return
                 if take(response.response if isinstance(response, Pending) else response):
                     return
-            if not answer.settled:
+            if not pending.settled:
                 self._clock.call_soon(handle_next)
 
         def handled_part(response: Any) -> None:
@@ -265,13 +265,13 @@ class Dispatch:
             """Join a part's response; return whether it is an error of the whole request, which ends it."""
             nonlocal joined
             if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
-                answer.complete(response)
+                pending.complete(response)
                 return True
             joined = join(joined, response, continued)
             return False
 
         self._clock.call_soon(handle_next)
-        return answer
+        return pending
 
     def _handle_part(self, call: Call, part: Any, refused: KafkaError | None) -> Any:
         route: Route = call.route
@@ -316,14 +316,14 @@ class Dispatch:
     ) -> Sequence[Part] | Pending[Sequence[Part]]:
         """Handle a SASL token without a header, after SaslHandshake v0; a failure gets no response."""
         try:
-            answer, _ = conversation.token(token, bare=True)
+            response, _ = conversation.token(token, bare=True)
         except SaslError as error:
             log.info("%s:%d failed to authenticate: %s", session.host, session.port, error)
             nothing: Sequence[Part] = []
             return self._broker.after_failed_authentication(session, nothing)
         if conversation.authenticated:
             session.authenticated_by(conversation)
-        return [BARE_LENGTH.pack(len(answer)), answer]
+        return [BARE_LENGTH.pack(len(response)), response]
 
     def _route(self, key: int, version: int) -> Route | None:
         """Return the route of a request's first occurrence; None for an unknown version of ApiVersions."""
@@ -363,7 +363,7 @@ class Dispatch:
         route: Route = call.route
         size = len(parts[0]) if len(parts) == 1 else sum([len(part) for part in parts])
         if self.metrics is not None:
-            self.metrics.answered(call.api_key, size, self._clock.monotonic() - started)
+            self.metrics.responded(call.api_key, size, self._clock.monotonic() - started)
         if self._events is not None:
             self._events.response(call, find_api_name(call.api_key), _message(call, response), size, started)
         if route.flexible_response:

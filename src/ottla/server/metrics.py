@@ -130,7 +130,7 @@ class RequestMetrics:
         counts.requests += 1
         counts.request_bytes += size
 
-    def answered(self, key: int, size: int, seconds: float) -> None:
+    def responded(self, key: int, size: int, seconds: float) -> None:
         """Count a response."""
         counts = self.apis[key]
         counts.response_bytes += size

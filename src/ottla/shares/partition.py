@@ -356,16 +356,16 @@ class SharePartition:
     def _write(self, change: StateChange) -> Pending[KafkaError | None]:
         if not change.batches:
             return completed_with(None)
-        answer: Pending[KafkaError | None] = Pending()
+        response: Pending[KafkaError | None] = Pending()
 
         def written(code: ErrorCode) -> None:
             self._complete_change(change, written=code is ErrorCode.NONE)
             self.advance_start_offset()
-            answer.complete(None if code is ErrorCode.NONE else _write_error(code))
+            response.complete(None if code is ErrorCode.NONE else _write_error(code))
             self._on_change(self)
 
         self._store_write(change.batches).on_complete(written)
-        return answer
+        return response
 
     def _store_write(self, batches: Sequence[StateBatch]) -> Pending[ErrorCode]:
         start, done = self.start_offset, self.delivery_complete_count
@@ -376,7 +376,7 @@ class SharePartition:
 
     def _with_retries(self, ask: Callable[[], Pending[R]], code: Callable[[R], ErrorCode]) -> Pending[R]:
         """Call the store, with retries while its coordinator is not available."""
-        answer: Pending[R] = Pending()
+        pending: Pending[R] = Pending()
 
         def attempt(left: int, pause: float) -> None:
             ask().on_complete(lambda response: answered(response, left, pause))
@@ -385,16 +385,16 @@ class SharePartition:
             if left and code(response) in RETRIED_ERRORS:
                 self._clock.call_later(pause, again, response, left - 1, pause * 2)
             else:
-                answer.complete(response)
+                pending.complete(response)
 
         def again(response: R, left: int, pause: float) -> None:
             if self.partition_state is SharePartitionState.FENCED:
-                answer.complete(response)
+                pending.complete(response)
             else:
                 attempt(left, pause)
 
         attempt(ATTEMPTS - 1, FIRST_BACKOFF_S)
-        return answer
+        return pending
 
     def _complete_change(self, change: StateChange, *, written: bool) -> None:
         for run in change.runs:

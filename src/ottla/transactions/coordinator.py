@@ -196,16 +196,16 @@ class TransactionCoordinator:
         except KafkaError as error:
             return completed_with(ProducerResult(error.code))
         record = transition.record
-        answer: Pending[ProducerResult] = Pending()
+        response: Pending[ProducerResult] = Pending()
         self._write(
             shard,
             transaction,
             transition,
-            lambda error: answer.complete(
+            lambda error: response.complete(
                 ProducerResult(error) if error else ProducerResult(error, record.producer_id, record.producer_epoch)
             ),
         )
-        return answer
+        return response
 
     # Partitions
 
@@ -229,9 +229,9 @@ class TransactionCoordinator:
             transition = add_partitions(transaction, added, client_version, self._clock.now_ms())
         except KafkaError as error:
             return completed_with(error.code)
-        answer: Pending[ErrorCode] = Pending()
-        self._write(shard, transaction, transition, answer.complete)
-        return answer
+        response: Pending[ErrorCode] = Pending()
+        self._write(shard, transaction, transition, response.complete)
+        return response
 
     def verify_partitions(
         self,
@@ -368,22 +368,22 @@ class TransactionCoordinator:
             if not bumps:
                 return completed_with(ProducerResult(ErrorCode.NONE))
             return completed_with(ProducerResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch))
-        answer: Pending[ProducerResult] = Pending()
+        response: Pending[ProducerResult] = Pending()
 
         def decided(error: ErrorCode) -> None:
             if error:
-                answer.complete(ProducerResult(error))
+                response.complete(ProducerResult(error))
                 return
             completion = self._prepare_completion(transaction)
             if bumps:
                 after = completion.record
-                answer.complete(ProducerResult(error, after.producer_id, after.producer_epoch))
+                response.complete(ProducerResult(error, after.producer_id, after.producer_epoch))
             else:
-                answer.complete(ProducerResult(error))
+                response.complete(ProducerResult(error))
             self._markers.begin(shard, transaction, completion)
 
         self._write(shard, transaction, transition, decided)
-        return answer
+        return response
 
     def _prepare_completion(self, transaction: Transaction) -> Transition:
         """Prepare the transition that follows once all markers are written; until then nothing else may change."""

@@ -206,13 +206,13 @@ class PartitionVerifier:
         if not operation.supports_epoch_bump:
             verified = self.add_or_verify(transactional_id, producer_id, producer_epoch, partitions, operation)
             return verified.map(lambda errors: _produce_errors(errors, operation))
-        answer: Pending[dict[TopicPartition, KafkaError]] = Pending()
+        response: Pending[dict[TopicPartition, KafkaError]] = Pending()
         config = self._config()
         deadline = self._clock.monotonic() + config.add_partitions_to_txn_retry_backoff_max_ms / 1000
         backoff = config.add_partitions_to_txn_retry_backoff_ms / 1000
 
         def add() -> None:
-            if not answer.settled:
+            if not response.settled:
                 self.add_or_verify(transactional_id, producer_id, producer_epoch, partitions, operation).on_complete(
                     added
                 )
@@ -222,10 +222,10 @@ class PartitionVerifier:
             if concurrent and self._clock.monotonic() < deadline:
                 self._clock.call_later(backoff, add)
             else:
-                answer.complete(_produce_errors(errors, operation))
+                response.complete(_produce_errors(errors, operation))
 
         add()
-        return answer
+        return response
 
 
 def _errors(results: dict[TopicPartition, ErrorCode], operation: SupportedOperation) -> dict[TopicPartition, ErrorCode]:

@@ -75,9 +75,9 @@ def fetch(
     return local.quietly(request, FetchResponse, version=version)
 
 
-def told(answer: FetchResponse) -> list[int]:
-    assert answer.error_code == 0
-    return [partition.partition_index for topic in answer.responses for partition in topic.partitions]
+def told(response: FetchResponse) -> list[int]:
+    assert response.error_code == 0
+    return [partition.partition_index for topic in response.responses for partition in topic.partitions]
 
 
 def sessions(local: LocalTalk) -> int:
@@ -86,8 +86,8 @@ def sessions(local: LocalTalk) -> int:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_sessionless_fetch_caches_nothing(local: LocalTalk, version: int) -> None:
-    answer = fetch(local, version, 0, LEGACY, {0: 0, 1: 0})
-    assert (answer.session_id, told(answer)) == (0, [0, 1])
+    response = fetch(local, version, 0, LEGACY, {0: 0, 1: 0})
+    assert (response.session_id, told(response)) == (0, [0, 1])
     assert sessions(local) == 0
 
 
@@ -109,9 +109,9 @@ def test_incremental_response_has_only_changes(local: LocalTalk, version: int) -
     session = fetch(local, version, 0, FIRST, {0: 0, 1: 0, 2: 0}).session_id
     assert told(fetch(local, version, session, 1)) == []
     write(local, 1)
-    answer = fetch(local, version, session, 2)
-    assert told(answer) == [1]
-    assert answer.session_id == session
+    response = fetch(local, version, session, 2)
+    assert told(response) == [1]
+    assert response.session_id == session
     # The position moves only with the client's next request.
     assert told(fetch(local, version, session, 3)) == [1]
     assert told(fetch(local, version, session, 4, {1: 1})) == []
@@ -135,8 +135,8 @@ def test_session_partitions_are_added_and_removed(local: LocalTalk, version: int
 @pytest.mark.parametrize("version", VERSIONS)
 def test_epoch_minus_one_closes_session(local: LocalTalk, version: int) -> None:
     session = fetch(local, version, 0, FIRST, {0: 0}).session_id
-    answer = fetch(local, version, session, END, {0: 0})
-    assert (answer.session_id, told(answer), sessions(local)) == (0, [0], 0)
+    response = fetch(local, version, session, END, {0: 0})
+    assert (response.session_id, told(response), sessions(local)) == (0, [0], 0)
     assert fetch(local, version, session, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -169,9 +169,9 @@ def test_full_cache_creates_no_session_until_one_is_stale(local: LocalTalk) -> N
 def test_partition_with_error_is_always_included(local: LocalTalk) -> None:
     session = fetch(local, 18, 0, FIRST, {0: 0, 1: 99}).session_id
     for epoch in (1, 2):
-        answer = fetch(local, 18, session, epoch)
+        response = fetch(local, 18, session, epoch)
         assert [
             (partition.partition_index, partition.error_code)
-            for topic in answer.responses
+            for topic in response.responses
             for partition in topic.partitions
         ] == [(1, ErrorCode.OFFSET_OUT_OF_RANGE)]

@@ -55,14 +55,14 @@ class Three:
         if version < 11:
             request.rack_id = ""
         frame = encode_request(1, version, 1, "c", request)
-        answer = Dispatch(self.runtime.nodes[node]).handle(
+        response = Dispatch(self.runtime.nodes[node]).handle(
             Session(1, "PLAINTEXT", "127.0.0.1", 1), memoryview(bytearray(frame))[4:]
         )
-        assert answer is not None
-        assert not isinstance(answer, Pending)
+        assert response is not None
+        assert not isinstance(response, Pending)
         data = b"".join(
             bytes(part) if isinstance(part, bytes | bytearray | memoryview) else part.read(0, len(part))
-            for part in answer
+            for part in response
         )
         _, position = ResponseHeader.decode_from(data, 4, 1 if version >= 12 else 0)
         return FetchResponse.decode_from(data, position, version)[0].responses[0].partitions[0]

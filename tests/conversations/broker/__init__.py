@@ -64,7 +64,7 @@ def hold(name: str, talk: Talk) -> Transcript:
 
 def without_position(transcript: Mapping[str, object]) -> dict[str, object]:
     """Return a recording by its labels, as scripts write them."""
-    return {json.loads(f'"{label[4:]}"'): answer for label, answer in transcript.items()}
+    return {json.loads(f'"{label[4:]}"'): response for label, response in transcript.items()}
 
 
 def assert_alike(name: str, expected: Transcript, responses: Transcript) -> None:

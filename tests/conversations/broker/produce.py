@@ -103,8 +103,8 @@ def produce_acks(talk: Talk) -> None:
             TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch())]),
         ],
     )
-    answer = talk.quietly(twice, ProduceResponse, version=12)
-    talk.note("one partition twice", [[p.error_code for p in t.partition_responses] for t in answer.responses])
+    response = talk.quietly(twice, ProduceResponse, version=12)
+    talk.note("one partition twice", [[p.error_code for p in t.partition_responses] for t in response.responses])
 
 
 DELTAS = "Kafka does not look at offset deltas of uncompressed records; here they must count up"
@@ -187,8 +187,8 @@ def produce_malformed_records(talk: Talk) -> None:
         talk.create(f"malformed-{name}")
         for label, body in INVALID_BODIES.items():
             request = produce(f"malformed-{name}", bytes(sealed(body, codec=codec)))
-            answer = talk.quietly(request, ProduceResponse, version=12).responses[0].partition_responses[0]
-            talk.note(f"{name}: {label}", answer.error_code)
+            response = talk.quietly(request, ProduceResponse, version=12).responses[0].partition_responses[0]
+            talk.note(f"{name}: {label}", response.error_code)
 
 
 @script()
@@ -228,15 +228,15 @@ def produce_topic_rules(talk: Talk) -> None:
 def a_producer(talk: Talk) -> tuple[int, int]:
     """A fresh producer id and its epoch; a broker that has just started may have none at hand yet."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
-    answer = InitProducerIdResponse()
+    response = InitProducerIdResponse()
 
     def given() -> bool:
-        nonlocal answer
-        answer = talk.quietly(request, InitProducerIdResponse)
-        return answer.error_code == ErrorCode.NONE
+        nonlocal response
+        response = talk.quietly(request, InitProducerIdResponse)
+        return response.error_code == ErrorCode.NONE
 
     talk.wait_until(given, "no producer id was given")
-    return answer.producer_id, answer.producer_epoch
+    return response.producer_id, response.producer_epoch
 
 
 @script()

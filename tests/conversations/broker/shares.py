@@ -84,8 +84,8 @@ class Sharing:
         )
 
         def done() -> bool:
-            answer = self.talk.quietly(request, InitializeShareGroupStateResponse)
-            return all(partition.error_code == 0 for topic in answer.results for partition in topic.partitions)
+            response = self.talk.quietly(request, InitializeShareGroupStateResponse)
+            return all(partition.error_code == 0 for topic in response.results for partition in topic.partitions)
 
         self.talk.wait_until(done, "the state is not initialized")
 
@@ -104,8 +104,10 @@ class Sharing:
                 "nothing is shared",
             )
             done = self._acknowledgement(member, 1, {partition: [(0, 0, [ACCEPT])]})
-            answer = self.talk.quietly(done, k79.ShareAcknowledgeResponse)
-            assert [partition.error_code for topic in answer.responses for partition in topic.partitions] == [0], answer
+            response = self.talk.quietly(done, k79.ShareAcknowledgeResponse)
+            assert [partition.error_code for topic in response.responses for partition in topic.partitions] == [0], (
+                response
+            )
             self.ask(member, -1)
         self.first = 1
         return self
@@ -114,11 +116,11 @@ class Sharing:
         """Where what is shared of the first partition begins."""
         expected = k87.ReadStateSummaryData(topic_id=self.topic_id, partitions=[k87.PartitionData(partition=0)])
         request = k87.ReadShareGroupStateSummaryRequest(group_id=self.group, topics=[expected])
-        answer = self.talk.quietly(request, k87.ReadShareGroupStateSummaryResponse).results[0].partitions[0]
-        assert answer.error_code == 0, answer
-        return answer.start_offset
+        response = self.talk.quietly(request, k87.ReadShareGroupStateSummaryResponse).results[0].partitions[0]
+        assert response.error_code == 0, response
+        return response.start_offset
 
-    def given(self, answer: k78.ShareFetchResponse) -> list[tuple[int, int, int]]:
+    def given(self, response: k78.ShareFetchResponse) -> list[tuple[int, int, int]]:
         """What a fetch acquired: first and last offset, and how often it was delivered."""
         return [
             (
@@ -126,7 +128,7 @@ class Sharing:
                 acquired_record.last_offset - self.first,
                 acquired_record.delivery_count,
             )
-            for topic in answer.responses
+            for topic in response.responses
             for data in topic.partitions
             for acquired_record in data.acquired_records
         ]
@@ -134,18 +136,18 @@ class Sharing:
     def write(self, *sizes: int, partition: int = 0) -> None:
         """A batch of each size."""
         for size in sizes:
-            answer = self.talk.quietly(produce("t", batch(size), first=partition), ProduceResponse, version=12)
-            assert answer.responses[0].partition_responses[0].error_code == 0, answer
+            response = self.talk.quietly(produce("t", batch(size), first=partition), ProduceResponse, version=12)
+            assert response.responses[0].partition_responses[0].error_code == 0, response
 
     def configure(self, name: str, value: str) -> None:
         """Set a config of the group."""
         resource = AlterConfigsResource(
             resource_type=GROUP, resource_name=self.group, configs=[AlterableConfig(name=name, value=value)]
         )
-        answer = self.talk.quietly(
+        response = self.talk.quietly(
             IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
         )
-        assert answer.responses[0].error_code == 0, answer
+        assert response.responses[0].error_code == 0, response
 
     def begin(self, name: str, size: int) -> EndTxnRequest:
         """Write a batch in a transaction; what this returns ends it."""
@@ -174,8 +176,8 @@ class Sharing:
         )
         request = produce("t", data)
         request.transactional_id = name
-        answer = self.talk.quietly(request, ProduceResponse, version=12)
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        response = self.talk.quietly(request, ProduceResponse, version=12)
+        assert response.responses[0].partition_responses[0].error_code == 0, response
         return EndTxnRequest(
             transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
         )
@@ -184,8 +186,8 @@ class Sharing:
         """End a transaction, and wait for its marker."""
         end = self._end_offset()
         transaction.committed = commit
-        answer = self.talk.quietly(transaction, EndTxnResponse, version=5)
-        assert answer.error_code == 0, answer
+        response = self.talk.quietly(transaction, EndTxnResponse, version=5)
+        assert response.error_code == 0, response
         self.talk.wait_until(lambda: self._end_offset() > end, "there is no marker")
         self.talk.wait_until(lambda: self._end_offset(committed=True) > end, "the transaction is not over")
 
@@ -401,8 +403,8 @@ def share_until_given_up(talk: Talk) -> None:
     epoch = 0
     for number in range(20):
         wait = SOON if shared.start_offset() < shared.first + 16 else 100
-        answer = shared.fetch(f"delivery {number}", "m", epoch, *((0,) if epoch == 0 else ()), wait=wait)
-        held = [(first, last, [RELEASE]) for first, last, _ in shared.given(answer)]
+        response = shared.fetch(f"delivery {number}", "m", epoch, *((0,) if epoch == 0 else ()), wait=wait)
+        held = [(first, last, [RELEASE]) for first, last, _ in shared.given(response)]
         shared.acknowledge(f"released {number}", "m", epoch + 1, {0: held})
         epoch += 2
 
@@ -487,8 +489,8 @@ def share_starts(talk: Talk) -> None:
     codes: list[int] = []
 
     def refused() -> bool:
-        answer = shared.ask("m", 0, 0, group="nobody's group", wait=300)
-        codes[:] = [partition.error_code for topic in answer.responses for partition in topic.partitions]
+        response = shared.ask("m", 0, 0, group="nobody's group", wait=300)
+        codes[:] = [partition.error_code for topic in response.responses for partition in topic.partitions]
         return bool(codes)
 
     talk.wait_until(refused, "a group without state is not refused")
@@ -508,7 +510,7 @@ def share_transactions(talk: Talk) -> None:
     good = shared.begin(f"good {shared.topic_id}", 2)
     shared.fetch("aborted", "m", 2, wait=SOON)
     shared.end(good, commit=True)
-    answer = shared.fetch("committed", "m", 3, wait=SOON)
-    talk.note("committed records", shared.given(answer))
+    response = shared.fetch("committed", "m", 3, wait=SOON)
+    talk.note("committed records", shared.given(response))
     shared.acknowledge("what is left", "m", 4, {0: [(3, 5, [ACCEPT, ACCEPT, GAP])]})
     shared.fetch("aborted ones are over", "m", -1)

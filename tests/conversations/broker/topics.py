@@ -46,16 +46,16 @@ def api_versions(talk: Talk) -> None:
         return ApiVersionsRequest(client_software_name=name, client_software_version=release)
 
     for version in range(5):
-        answer = talk.quietly(request(version), ApiVersionsResponse, version=version)
+        response = talk.quietly(request(version), ApiVersionsResponse, version=version)
         # What is served yet is the coverage table's matter; here the form of the answer counts.
         talk.note(
-            f"v{version} features", sorted((f.name, f.min_version, f.max_version) for f in answer.supported_features)
+            f"v{version} features", sorted((f.name, f.min_version, f.max_version) for f in response.supported_features)
         )
-        talk.note(f"v{version} finalized", sorted((f.name, f.max_version_level) for f in answer.finalized_features))
+        talk.note(f"v{version} finalized", sorted((f.name, f.max_version_level) for f in response.finalized_features))
         talk.note(
-            f"v{version} order", [k.api_key for k in answer.api_keys] == sorted(k.api_key for k in answer.api_keys)
+            f"v{version} order", [k.api_key for k in response.api_keys] == sorted(k.api_key for k in response.api_keys)
         )
-        talk.note(f"v{version} zk migration", answer.zk_migration_ready)
+        talk.note(f"v{version} zk migration", response.zk_migration_ready)
     names = ["", " ", "a b", "-a", "a-", ".", "a.b-c", "\u00e9", "a_b", "a" * 300, "9"]
     for name in names:
         talk.ask(f"software name {name!r}", request(3, name), ApiVersionsResponse, version=3, unordered=()) if (
@@ -64,8 +64,8 @@ def api_versions(talk: Talk) -> None:
             f"software name {name!r}", talk.quietly(request(3, name), ApiVersionsResponse, version=3).error_code
         )
     for release in ("", "2.8.0-", "v2"):
-        answer = talk.quietly(request(4, release=release), ApiVersionsResponse, version=4)
-        talk.note(f"software version {release!r}", answer.error_code)
+        response = talk.quietly(request(4, release=release), ApiVersionsResponse, version=4)
+        talk.note(f"software version {release!r}", response.error_code)
     for version in (5, 6, 99, 32767, -1, -32768):
         prefix = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (77).to_bytes(4, "big")
         talk.ask_bytes(f"ApiVersions v{version}", prefix + b"\xff\xff")

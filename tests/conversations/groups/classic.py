@@ -401,10 +401,10 @@ def administration(talk: GroupTalk, name: str) -> None:
             request = k10.FindCoordinatorRequest(key=name, key_type=0)
         else:
             request = k10.FindCoordinatorRequest(coordinator_keys=[name, ""], key_type=0)
-        answer = talk.talk.quietly(request, k10.FindCoordinatorResponse, version=version)
-        for entry in (answer, *answer.coordinators):
+        reply = talk.talk.quietly(request, k10.FindCoordinatorResponse, version=version)
+        for entry in (reply, *reply.coordinators):
             entry.port = 0
-        talk.note(f"coordinator v{version}", talk.tree(answer, version))
+        talk.note(f"coordinator v{version}", talk.tree(reply, version))
     for kind in (2, 3, -1):
         talk.ask(k10.FindCoordinatorRequest(key=name, key_type=kind), k10.FindCoordinatorResponse, 3)
         request = k10.FindCoordinatorRequest(coordinator_keys=[name], key_type=kind)

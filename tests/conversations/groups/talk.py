@@ -112,7 +112,7 @@ class GroupTalk(Conversation):
         conversation(self, topic)
         self.until_written()
         self.note_records(topic)
-        return {label: answer for label, answer in self.transcript.items() if answer is not UNREAD}
+        return {label: response for label, response in self.transcript.items() if response is not UNREAD}
 
     def create(self, name: str, partitions: int) -> None:
         """Make a topic that every coordinator knows of when it is asked next."""
@@ -160,8 +160,8 @@ class GroupTalk(Conversation):
             change = k44.AlterableConfig(name="consumer.heartbeat.interval.ms", value=str(interval_ms))
             resource = k44.AlterConfigsResource(resource_type=32, resource_name=PROBES[0], configs=[change])
             request = k44.IncrementalAlterConfigsRequest(resources=[resource])
-            answer = self.talk.quietly(request, k44.IncrementalAlterConfigsResponse)
-            assert answer.responses[0].error_code == ErrorCode.NONE, answer
+            response = self.talk.quietly(request, k44.IncrementalAlterConfigsResponse)
+            assert response.responses[0].error_code == ErrorCode.NONE, response
             self.talk.wait_until(
                 lambda interval_ms=interval_ms: self._probe(PROBES[0]) == interval_ms,  # type: ignore[misc]
                 "a config is not obeyed",
@@ -182,9 +182,9 @@ class GroupTalk(Conversation):
             subscribed_topic_names=["no-such-topic"],
             topic_partitions=[],
         )
-        answer = self.patiently(lambda: self.talk.quietly(request, k68.ConsumerGroupHeartbeatResponse))
-        assert answer.error_code == ErrorCode.NONE, answer
-        return answer.heartbeat_interval_ms
+        response = self.patiently(lambda: self.talk.quietly(request, k68.ConsumerGroupHeartbeatResponse))
+        assert response.error_code == ErrorCode.NONE, response
+        return response.heartbeat_interval_ms
 
     # Requests whose answers wait
 
@@ -210,9 +210,9 @@ class GroupTalk(Conversation):
 
     def got(self, sent: Sent[R]) -> R:
         """The answer to a request that was sent, written down under the request's number."""
-        answer = sent.wait()
-        self.transcript[sent.label] = self.tree(answer, sent.version)
-        return answer
+        response = sent.wait()
+        self.transcript[sent.label] = self.tree(response, sent.version)
+        return response
 
     # Classic members
 
@@ -337,10 +337,10 @@ class GroupTalk(Conversation):
             request.topic_partitions = [
                 k68.TopicPartitions(topic_id=self.topic_id(name), partitions=indexes) for name, indexes in owned.items()
             ]
-        answer = self.ask(request, k68.ConsumerGroupHeartbeatResponse, version)
-        if answer.error_code == 0 and answer.member_epoch > 0:
-            self._epochs[group, answer.member_id or member] = answer.member_epoch
-        return answer
+        response = self.ask(request, k68.ConsumerGroupHeartbeatResponse, version)
+        if response.error_code == 0 and response.member_epoch > 0:
+            self._epochs[group, response.member_id or member] = response.member_epoch
+        return response
 
     def epoch(self, group: str, member: str) -> int:
         """The epoch that a member was last given."""
@@ -446,10 +446,10 @@ class GroupTalk(Conversation):
         """Return the committed offset of a partition, or -1."""
         topic = k09.OffsetFetchRequestTopics(name=topic_partition[0], partition_indexes=[topic_partition[1]])
         expected = k09.OffsetFetchRequestGroup(group_id=group, topics=[topic])
-        answer = self.patiently(
+        response = self.patiently(
             lambda: self.talk.quietly(k09.OffsetFetchRequest(groups=[expected]), k09.OffsetFetchResponse, version=9)
         )
-        return answer.groups[0].topics[0].partitions[0].committed_offset
+        return response.groups[0].topics[0].partitions[0].committed_offset
 
     def described(self, group: str) -> tuple[str, int]:
         """The state of a group, of either kind, and how many members it has."""

@@ -26,12 +26,12 @@ def reconciled(talk: GroupTalk, group: str, member: str) -> None:
     """Take what is given, and let go of the rest, until there is nothing new."""
     owned: dict[str, list[int]] | None = None
     for _ in range(4):
-        answer = talk.beat(group, member, owned=owned)
+        response = talk.beat(group, member, owned=owned)
         owned = None
-        if answer.assignment is not None:
+        if response.assignment is not None:
             owned = {
                 talk.topic_name(topic_partition.topic_id): sorted(topic_partition.partitions)
-                for topic_partition in answer.assignment.topic_partitions
+                for topic_partition in response.assignment.topic_partitions
             }
 
 

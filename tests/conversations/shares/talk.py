@@ -81,10 +81,10 @@ class ShareGroupTalk(GroupTalk):
             rack_id=rack,
             subscribed_topic_names=None if topics is None else list(topics),
         )
-        answer = self.ask(request, k76.ShareGroupHeartbeatResponse)
-        if answer.error_code == 0 and answer.member_epoch > 0:
-            self._epochs[group, member] = answer.member_epoch
-        return answer
+        response = self.ask(request, k76.ShareGroupHeartbeatResponse)
+        if response.error_code == 0 and response.member_epoch > 0:
+            self._epochs[group, member] = response.member_epoch
+        return response
 
     def share_join(self, group: str, member: str, *topics: str) -> None:
         """Join, and wait until the state of each partition is initialized."""

@@ -570,8 +570,8 @@ def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
         step = random.random()
         if member not in has or step < 0.05:
             endpoint = random.choice([None, (member, ord(member))])
-            answer = talk.streams_join(name, member, counting(name), process=processes[member], endpoint=endpoint)
-            if answer.error_code:
+            response = talk.streams_join(name, member, counting(name), process=processes[member], endpoint=endpoint)
+            if response.error_code:
                 continue
             has[member] = ({}, {})
         elif step < 0.15:
@@ -579,13 +579,13 @@ def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
             del has[member]
             continue
         elif step < 0.2:
-            answer = talk.streams(name, member, random.choice([-2, -1, 1]), active=has[member][0])
+            response = talk.streams(name, member, random.choice([-2, -1, 1]), active=has[member][0])
         elif step < 0.25:  # something of what it has is not told
             active, standby = has[member]
             some = {name: partitions[1:] for name, partitions in active.items()}
-            answer = talk.streams(name, member, active=some, standby=standby)
+            response = talk.streams(name, member, active=some, standby=standby)
         elif step < 0.4:
-            answer = talk.streams(name, member)
+            response = talk.streams(name, member)
         elif step < 0.45:
             epoch = talk.epoch(name, member) - random.choice([0, 0, 1])
             talk.commit(name, {(name, random.choice(ALL)): random.randrange(99)}, member=member, generation=epoch)
@@ -598,10 +598,10 @@ def wander(talk: StreamsGroupTalk, name: str, random: Random) -> None:
             continue
         elif step < 0.56:
             processes[member] = random.choice("pqr")
-            answer = talk.streams(name, member, process=processes[member], endpoint_epoch=random.randrange(9))
+            response = talk.streams(name, member, process=processes[member], endpoint_epoch=random.randrange(9))
         else:
             active, standby = has[member]
-            answer = talk.streams(name, member, active=active, standby=standby)
-        if answer.error_code == 0 and answer.active_tasks is not None:
-            has[member] = (tasks_of(answer.active_tasks), tasks_of(answer.standby_tasks))
+            response = talk.streams(name, member, active=active, standby=standby)
+        if response.error_code == 0 and response.active_tasks is not None:
+            has[member] = (tasks_of(response.active_tasks), tasks_of(response.standby_tasks))
     talk.describe_streams(name)

@@ -118,12 +118,12 @@ class StreamsGroupTalk(GroupTalk):
             **fields,
         )
         if quiet:
-            answer = self.patiently(lambda: self.talk.quietly(request, k88.StreamsGroupHeartbeatResponse))
+            response = self.patiently(lambda: self.talk.quietly(request, k88.StreamsGroupHeartbeatResponse))
         else:
-            answer = self.ask(request, k88.StreamsGroupHeartbeatResponse)
-        if answer.error_code == 0 and answer.member_epoch > 0:
-            self._epochs[group, member] = answer.member_epoch
-        return answer
+            response = self.ask(request, k88.StreamsGroupHeartbeatResponse)
+        if response.error_code == 0 and response.member_epoch > 0:
+            self._epochs[group, member] = response.member_epoch
+        return response
 
     def streams_join(
         self, group: str, member: str, topology: k88.Topology, **options: Any

@@ -94,8 +94,8 @@ class TransactionTalk(Conversation):
             request.producer_id, request.producer_epoch = had.id, had.epoch
         if wait:
             self.settle(transactional_id)
-        answer = self.ask(request, InitProducerIdResponse, version)
-        return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
+        response = self.ask(request, InitProducerIdResponse, version)
+        return Producer(transactional_id, response.producer_id, response.producer_epoch)
 
     def add(self, producer: Producer, *topic_partitions: tuple[str, int], version: int = 3) -> None:
         """AddPartitionsToTxn, as clients send it."""
@@ -201,8 +201,8 @@ class TransactionTalk(Conversation):
                 )
             ],
         )
-        answer = self.ask(request, ProduceResponse, version)
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        response = self.ask(request, ProduceResponse, version)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     def end(self, producer: Producer, committed: bool, *, version: int = 5) -> Producer:
         """EndTxn, and then wait for the markers."""
@@ -212,10 +212,10 @@ class TransactionTalk(Conversation):
             producer_epoch=producer.epoch,
             committed=committed,
         )
-        answer = self.ask(request, EndTxnResponse, version)
+        response = self.ask(request, EndTxnResponse, version)
         self.settle(producer.transactional_id)
-        if version >= 5 and answer.error_code == ErrorCode.NONE:
-            return producer._replace(id=answer.producer_id, epoch=answer.producer_epoch)
+        if version >= 5 and response.error_code == ErrorCode.NONE:
+            return producer._replace(id=response.producer_id, epoch=response.producer_epoch)
         return producer
 
     def write_markers(
@@ -253,14 +253,14 @@ class TransactionTalk(Conversation):
         request = ProduceRequest(
             acks=-1, timeout_ms=LONG_MS, topic_data=[TopicProduceData(name=topic, partition_data=[data])]
         )
-        answer = self.talk.quietly(request, ProduceResponse, version=12)
-        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        response = self.talk.quietly(request, ProduceResponse, version=12)
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     def state(self, transactional_id: str) -> str:
         """The state that DescribeTransactions shows."""
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = self.patiently(lambda: self.talk.quietly(request, DescribeTransactionsResponse))
-        return answer.transaction_states[0].transaction_state
+        response = self.patiently(lambda: self.talk.quietly(request, DescribeTransactionsResponse))
+        return response.transaction_states[0].transaction_state
 
     def settle(self, transactional_id: str | None, *also: str) -> None:
         """Wait until no markers are on their way."""

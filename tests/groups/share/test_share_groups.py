@@ -41,28 +41,28 @@ def world() -> World:
 def beat(
     world: World, member: str, epoch: int, topics: list[str] | None = None, group: str = GROUP, **more: Any
 ) -> ShareGroupHeartbeatResponse:
-    answer = world.coordinator.share_group_heartbeat(
+    response = world.coordinator.share_group_heartbeat(
         CONTEXT,
         ShareGroupHeartbeatRequest(
             group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=topics, **more
         ),
     )
     world.clock.advance(0)
-    return done(answer)
+    return done(response)
 
 
-def done(answer: Any) -> Any:
-    if isinstance(answer, Pending):
-        assert answer.done
-        return answer.response
-    return answer
+def done(response: Any) -> Any:
+    if isinstance(response, Pending):
+        assert response.done
+        return response.response
+    return response
 
 
-def assigned(answer: ShareGroupHeartbeatResponse) -> dict[Uuid, list[int]] | None:
-    if answer.assignment is None:
+def assigned(response: ShareGroupHeartbeatResponse) -> dict[Uuid, list[int]] | None:
+    if response.assignment is None:
         return None
     return {
-        topic_partition.topic_id: topic_partition.partitions for topic_partition in answer.assignment.topic_partitions
+        topic_partition.topic_id: topic_partition.partitions for topic_partition in response.assignment.topic_partitions
     }
 
 
@@ -153,8 +153,8 @@ def test_failed_initialization_is_retried(world: World) -> None:
 def test_changed_subscription_unassigns_at_once(world: World) -> None:
     world.create_topic("other", 1)
     epoch = join(world, "m")
-    answer = beat(world, "m", epoch, ["other"])
-    assert assigned(answer) == {}
+    response = beat(world, "m", epoch, ["other"])
+    assert assigned(response) == {}
     assert world.group().subscribed_topics == {"other": 1}
 
 
@@ -173,8 +173,8 @@ def test_changed_subscription_unassigns_at_once(world: World) -> None:
     ],
 )
 def test_invalid_request_fails(world: World, more: dict[str, Any], words: str) -> None:
-    answer = beat(world, **{"member": "m", "epoch": 0, "topics": ["t"], **more})
-    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, words)
+    response = beat(world, **{"member": "m", "epoch": 0, "topics": ["t"], **more})
+    assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, words)
 
 
 def test_other_epochs_are_fenced_except_the_previous_one(world: World) -> None:
@@ -198,9 +198,9 @@ def test_unknown_group_and_member_fail(world: World) -> None:
 def test_full_group_refuses_a_member(world: World) -> None:
     world.configure(share_max_size=1)
     join(world, "m")
-    answer = beat(world, "n", 0, ["t"])
-    assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert answer.error_message == "The share group has reached its maximum capacity of 1 members."
+    response = beat(world, "n", 0, ["t"])
+    assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert response.error_message == "The share group has reached its maximum capacity of 1 members."
 
 
 def test_group_of_another_type_fails(world: World) -> None:
@@ -267,10 +267,10 @@ def test_reload_keeps_the_group(world: World) -> None:
 
 
 def test_interrupted_initialization_is_retried_after_its_interval(world: World) -> None:
-    answer = world.coordinator.share_group_heartbeat(
+    response = world.coordinator.share_group_heartbeat(
         CONTEXT, ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m", subscribed_topic_names=["t"])
     )
-    epoch = done(answer).member_epoch
+    epoch = done(response).member_epoch
     world.restart()  # before the share coordinator was asked
     world.clock.advance(0)
     assert state_of(world) == ({"t": [0, 1, 2, 3]}, {}, [])
@@ -348,11 +348,11 @@ def alter(world: World, offsets: dict[tuple[str, int], int]) -> Any:
 
 
 def test_start_offsets_of_empty_and_new_groups_are_altered(world: World) -> None:
-    answer = alter(world, {("t", 1): 25, ("t", 9): 1, ("no", 0): 1})
-    assert answer.error_code == 0
+    response = alter(world, {("t", 1): 25, ("t", 9): 1, ("no", 0): 1})
+    assert response.error_code == 0
     codes = {
         (topic.topic_name, partition.partition_index): partition.error_code
-        for topic in answer.responses
+        for topic in response.responses
         for partition in topic.partitions
     }
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -366,8 +366,8 @@ def test_start_offsets_of_empty_and_new_groups_are_altered(world: World) -> None
 
 def test_failed_alter_reports_each_partition(world: World) -> None:
     world.share_states.broken = ErrorCode.FENCED_STATE_EPOCH
-    answer = alter(world, {("t", 1): 25})
-    assert answer.responses[0].partitions[0].error_code == ErrorCode.FENCED_STATE_EPOCH
+    response = alter(world, {("t", 1): 25})
+    assert response.responses[0].partitions[0].error_code == ErrorCode.FENCED_STATE_EPOCH
 
 
 def delete_offsets(world: World, *topics: str) -> Any:
@@ -383,9 +383,9 @@ def test_offsets_of_an_empty_group_are_deleted(world: World) -> None:
     join(world, "m")
     assert delete_offsets(world, "t").error_code == ErrorCode.NON_EMPTY_GROUP
     beat(world, "m", -1)
-    answer = delete_offsets(world, "t", "unread", "no")
-    assert answer.error_code == 0
-    assert {response.topic_name: response.error_code for response in answer.responses} == {
+    reply = delete_offsets(world, "t", "unread", "no")
+    assert reply.error_code == 0
+    assert {response.topic_name: response.error_code for response in reply.responses} == {
         "t": 0,
         "unread": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -398,8 +398,8 @@ def test_failed_deletion_keeps_topics_in_deleting(world: World) -> None:
     join(world, "m")
     beat(world, "m", -1)
     world.share_states.broken = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    answer = delete_offsets(world, "t")
-    assert answer.responses[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response = delete_offsets(world, "t")
+    assert response.responses[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert state_of(world) == ({}, {}, ["t"])
     world.share_states.broken = ErrorCode.NONE
     assert delete_offsets(world, "t").responses[0].error_code == 0
@@ -410,12 +410,12 @@ def test_every_response_waits_for_durability(world: World) -> None:
     join(world, "m")
     beat(world, "m", -1)
     world.log.slow = True
-    answer = world.coordinator.delete_groups([GROUP])
-    assert isinstance(answer, Pending)
+    response = world.coordinator.delete_groups([GROUP])
+    assert isinstance(response, Pending)
     for _ in range(2):
-        assert not answer.done
+        assert not response.done
         world.log.waiting.pop().complete(ErrorCode.NONE)
-    assert done(answer)[0].error_code == 0
+    assert done(response)[0].error_code == 0
 
 
 def test_records_equal_kafkas(world: World) -> None:

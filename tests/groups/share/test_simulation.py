@@ -101,23 +101,23 @@ class Simulation:
         request = ShareGroupHeartbeatRequest(
             group_id=group, member_id=member, member_epoch=epoch, subscribed_topic_names=topics
         )
-        answer: Any = self.world.coordinator.share_group_heartbeat(CONTEXT, request)
-        if isinstance(answer, Pending):
-            answer = answer.response
-        if answer.error_code == ErrorCode.NONE and epoch >= 0:
-            assert answer.member_epoch >= epoch or epoch == 0, "a member's epoch goes forward"
-            self.epochs[group, member] = answer.member_epoch
-            self.check_assignment(group, member, answer)
-        elif answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+        response: Any = self.world.coordinator.share_group_heartbeat(CONTEXT, request)
+        if isinstance(response, Pending):
+            response = response.response
+        if response.error_code == ErrorCode.NONE and epoch >= 0:
+            assert response.member_epoch >= epoch or epoch == 0, "a member's epoch goes forward"
+            self.epochs[group, member] = response.member_epoch
+            self.check_assignment(group, member, response)
+        elif response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             self.epochs.pop((group, member), None)
-        return answer
+        return response
 
     # What must hold
 
-    def check_assignment(self, group_id: str, member_id: str, answer: ShareGroupHeartbeatResponse) -> None:
+    def check_assignment(self, group_id: str, member_id: str, response: ShareGroupHeartbeatResponse) -> None:
         group = self.world.group(group_id)
         expected = group.members[member_id].subscribed_topic_names
-        for topic_partition in answer.assignment.topic_partitions if answer.assignment is not None else ():
+        for topic_partition in response.assignment.topic_partitions if response.assignment is not None else ():
             topic = self.world.topics.by_id(topic_partition.topic_id)
             if topic is None:
                 assert group.assignment_epoch < group.group_epoch, "only until the next assignment is due"

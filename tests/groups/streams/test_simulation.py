@@ -109,8 +109,8 @@ class Simulation:
             if existing is None:
                 self.world.create_topic(topic, self.partitions)
 
-    def answered(self, client: StreamsClient, answer: Any) -> None:
-        if answer.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+    def answered(self, client: StreamsClient, response: Any) -> None:
+        if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
             client.join()
         if self.random.random() < 0.5:
             client.let_go()

@@ -51,8 +51,8 @@ REGEX = Topology(subtopologies=[Subtopology(subtopology_id="0", source_topic_reg
     ],
 )
 def test_invalid_join_fails(world: World, changes: dict[str, Any], message: str) -> None:
-    answer = first(world, **changes)
-    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
+    response = first(world, **changes)
+    assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
     assert world.group() is None
 
 
@@ -69,16 +69,16 @@ def test_invalid_join_fails(world: World, changes: dict[str, Any], message: str)
 )
 def test_invalid_heartbeat_fails(world: World, epoch: int, changes: dict[str, Any], message: str) -> None:
     first(world)
-    answer = send(world, "m", epoch, **changes)
-    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
+    response = send(world, "m", epoch, **changes)
+    assert (response.error_code, response.error_message) == (ErrorCode.INVALID_REQUEST, message)
 
 
 def test_changelog_with_partition_count_fails(world: World) -> None:
     runs = topology("t", changelogs=("c",))
     runs.subtopologies[0].state_changelog_topics[0].partitions = 3
-    answer = first(world, topology=runs)
-    assert answer.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
-    assert answer.error_message == "Changelog topic c must have an undefined partition count, but it is set to 3."
+    response = first(world, topology=runs)
+    assert response.error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert response.error_message == "Changelog topic c must have an undefined partition count, but it is set to 3."
 
 
 def test_heartbeat_of_unknown_group_fails(world: World) -> None:
@@ -89,8 +89,8 @@ def test_heartbeat_of_unknown_group_fails(world: World) -> None:
 
 def test_group_of_another_type_fails(world: World) -> None:
     world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
-    for answer in (first(world), send(world, "m", 1), send(world, "m", -1)):
-        assert (answer.error_code, answer.error_message) == (
+    for response in (first(world), send(world, "m", 1), send(world, "m", -1)):
+        assert (response.error_code, response.error_message) == (
             ErrorCode.GROUP_ID_NOT_FOUND,
             "Group g is not a streams group.",
         )
@@ -98,8 +98,8 @@ def test_group_of_another_type_fails(world: World) -> None:
 
 def test_unknown_member_fails(world: World) -> None:
     first(world)
-    for answer in (send(world, "x", 1), send(world, "x", -1)):
-        assert (answer.error_code, answer.error_message) == (
+    for response in (send(world, "x", 1), send(world, "x", -1)):
+        assert (response.error_code, response.error_message) == (
             ErrorCode.UNKNOWN_MEMBER_ID,
             "Member x is not a member of group g.",
         )
@@ -107,8 +107,8 @@ def test_unknown_member_fails(world: World) -> None:
 
 def test_newer_epoch_is_fenced(world: World) -> None:
     first(world)
-    answer = send(world, "m", 3)
-    assert (answer.error_code, answer.error_message) == (
+    response = send(world, "m", 3)
+    assert (response.error_code, response.error_message) == (
         ErrorCode.FENCED_MEMBER_EPOCH,
         "The streams group member has a greater member epoch (3) than the one known by the group coordinator (2). "
         "The member must abandon all its partitions and rejoin.",
@@ -119,8 +119,8 @@ def test_older_epoch_is_fenced(world: World) -> None:
     first(world)
     send(world, "m", 2, rack_id="r")
     send(world, "m", 3, rack_id="s")
-    answer = send(world, "m", 2, active_tasks=[], standby_tasks=[], warmup_tasks=[])
-    assert (answer.error_code, answer.error_message) == (
+    response = send(world, "m", 2, active_tasks=[], standby_tasks=[], warmup_tasks=[])
+    assert (response.error_code, response.error_message) == (
         ErrorCode.FENCED_MEMBER_EPOCH,
         "The streams group member has a smaller member epoch (2) than the one known by the group coordinator (4). "
         "The member must abandon all its partitions and rejoin.",
@@ -155,8 +155,8 @@ def test_full_group_refuses_a_member(world: World) -> None:
     first(world, "a")
     for member in ("b", "a"):
         # Even one that is in it cannot join again, as in Kafka.
-        answer = first(world, member)
-        assert (answer.error_code, answer.error_message) == (
+        response = first(world, member)
+        assert (response.error_code, response.error_message) == (
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             "The streams group has reached its maximum capacity of 1 members.",
         )
@@ -165,8 +165,8 @@ def test_full_group_refuses_a_member(world: World) -> None:
 def test_changed_topology_fails(world: World) -> None:
     StreamsClient(world, "a", topology("t", epoch=1)).join()
     for runs in (topology("u", epoch=1), topology("t", epoch=2)):
-        answer = first(world, "b", topology=runs)
-        assert (answer.error_code, answer.error_message) == (
+        response = first(world, "b", topology=runs)
+        assert (response.error_code, response.error_message) == (
             ErrorCode.INVALID_REQUEST,
             "Topology updates are not supported yet.",
         )
@@ -183,5 +183,5 @@ def test_duplicate_keys_fail(world: World) -> None:
     first(world)
     world.change_topic("t", 5)
     twice = [TaskIds(subtopology_id="0", partitions=[entry]) for entry in (0, 1)]
-    answer = send(world, "m", 2, active_tasks=twice, standby_tasks=[], warmup_tasks=[])
-    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    response = send(world, "m", 2, active_tasks=twice, standby_tasks=[], warmup_tasks=[])
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -429,8 +429,8 @@ def txn_commit(world: World, member: str, epoch: int) -> ErrorCode:
             )
         ],
     )
-    answer: Any = answered(world.coordinator.commit_transactional_offsets(CONTEXT, request))
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
+    response: Any = answered(world.coordinator.commit_transactional_offsets(CONTEXT, request))
+    return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 def test_transactional_commit_requires_the_member_epoch(world: World) -> None:
@@ -447,8 +447,8 @@ def delete_offset(world: World, topic: str) -> ErrorCode:
         group_id=GROUP,
         topics=[OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])],
     )
-    answer: Any = answered(world.coordinator.delete_offsets(CONTEXT, request))
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
+    response: Any = answered(world.coordinator.delete_offsets(CONTEXT, request))
+    return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
 def test_offsets_of_source_topics_do_not_expire(world: World) -> None:
@@ -576,8 +576,8 @@ def test_empty_streams_group_becomes_a_classic_group(world: World) -> None:
 def test_empty_streams_group_refuses_consumer_members(world: World) -> None:
     (member,) = stable(world, "m")
     member.leave()
-    answer = world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
-    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    response = world.consumer_heartbeat("c", 0, topics=["t"], owned={}, rebalance_ms=1)
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 # Writing
@@ -599,8 +599,8 @@ def test_heartbeat_that_cannot_be_written_changes_nothing(world: World) -> None:
 
 def test_response_waits_for_durability(world: World) -> None:
     world.log.slow = True
-    answer = world.coordinator.streams_group_heartbeat(CONTEXT, joining())
-    assert isinstance(answer, Pending)
-    assert not answer.done
+    response = world.coordinator.streams_group_heartbeat(CONTEXT, joining())
+    assert isinstance(response, Pending)
+    assert not response.done
     world.log.sync()
-    assert answer.response.response.member_epoch == 1
+    assert response.response.response.member_epoch == 1

@@ -48,8 +48,8 @@ class Api:
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
 
 
 @contextlib.contextmanager
@@ -322,8 +322,8 @@ def test_control_port_is_open_as_soon_as_the_brokers() -> None:
     process = subprocess.Popen([*command, "--seed-topic", "t"], stdout=subprocess.DEVNULL)
     try:
         eventually(lambda: process.poll() is not None or _accepts(broker), "the broker's port")
-        with urllib.request.urlopen(f"http://127.0.0.1:{control}/state", timeout=60) as answer:
-            assert json.load(answer)["topics"] == ["t"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{control}/state", timeout=60) as response:
+            assert json.load(response)["topics"] == ["t"]
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)

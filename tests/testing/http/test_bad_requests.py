@@ -27,9 +27,9 @@ def server() -> Iterator[Api]:
 def status(api: Api, method: str, path: str, body: bytes | None = None) -> int:
     request = urllib.request.Request(api.url + path, body, {"Content-Type": "application/json"}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            json.load(answer)
-            return int(answer.status)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            json.load(response)
+            return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code if json.load(error)["error"] else 0
 

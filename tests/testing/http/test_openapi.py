@@ -32,8 +32,8 @@ class DescribedClient:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        with urllib.request.urlopen(f"{url}/openapi.json", timeout=60) as answer:
-            self.described = json.load(answer)
+        with urllib.request.urlopen(f"{url}/openapi.json", timeout=60) as response:
+            self.described = json.load(response)
         self.operations = {
             operation["operationId"]: (method.upper(), path, operation)
             for path, methods in self.described["paths"].items()
@@ -64,8 +64,8 @@ class DescribedClient:
         url = f"{self._url}{path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                result, kind = json.load(answer), "200"
+            with urllib.request.urlopen(request, timeout=60) as response:
+                result, kind = json.load(response), "200"
         except urllib.error.HTTPError as error:
             result, kind = json.load(error), "default"
         self.check(result, operation["responses"][kind]["content"]["application/json"]["schema"], name)

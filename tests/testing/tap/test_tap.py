@@ -75,9 +75,9 @@ def test_capture_contains_forwarded_frames(cluster: Cluster, tmp_path: Path) -> 
     header, request = decode_request(request_frame.frame)
     assert (header.client_id, request_frame.client_id, request_frame.is_whole) == ("me", "me", True)
     assert b"hello" in bytes(request.topic_data[0].partition_data[0].records)  # type: ignore[attr-defined]
-    (answer,) = [frame for frame in frames if frame.api == "Produce" and frame.direction == "response"]
-    assert (answer.correlation_id, answer.connection) == (request_frame.correlation_id, request_frame.connection)
-    _, response = decode_response(answer.frame, answer.api_key, answer.version)
+    (reply,) = [frame for frame in frames if frame.api == "Produce" and frame.direction == "response"]
+    assert (reply.correlation_id, reply.connection) == (request_frame.correlation_id, request_frame.connection)
+    _, response = decode_response(reply.frame, reply.api_key, reply.version)
     assert response.responses[0].partition_responses[0].error_code == 0  # type: ignore[attr-defined]
 
 

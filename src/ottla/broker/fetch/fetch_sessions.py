@@ -75,7 +75,7 @@ class FetchContext:
         return self.session.id if self.session is not None else NO_SESSION
 
     def included(
-        self, answered: Iterable[tuple[FetchedPartition, PartitionData]]
+        self, response: Iterable[tuple[FetchedPartition, PartitionData]]
     ) -> Iterator[tuple[FetchedPartition, PartitionData]]:
         """Yield the partitions that the response has: all of them, or in an incremental fetch those that changed.
 
@@ -83,9 +83,9 @@ class FetchContext:
         """
         session = self.session
         if session is None:
-            yield from answered
+            yield from response
             return
-        for partition, data in answered:
+        for partition, data in response:
             news = (
                 bool(data.records)
                 or data.error_code != 0

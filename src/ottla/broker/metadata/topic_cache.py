@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Uuid
 
 FLEXIBLE = 9
-KEPT_ANSWERS = 8
+KEPT_RESPONSES = 8
 
 
 class TopicDescriptions:
@@ -26,7 +26,7 @@ class TopicDescriptions:
 
     def __init__(self) -> None:
         self._topics: dict[Hashable, dict[Uuid, bytes]] = {}
-        self._answers: OrderedDict[Hashable, tuple[int, int, bytes]] = OrderedDict()
+        self._responses: OrderedDict[Hashable, tuple[int, int, bytes]] = OrderedDict()
         self.generation = 0
         """Grows with every change of the metadata."""
 
@@ -45,19 +45,19 @@ class TopicDescriptions:
         """Return the encoded topics of a view (version, listener) by id, to read and to add to."""
         return self._topics.setdefault(view, {})
 
-    def answer(self, key: Hashable) -> tuple[int, bytes] | None:
+    def response(self, key: Hashable) -> tuple[int, bytes] | None:
         """Return the number of topics and their encoding for a view and a principal's rights, if still valid."""
-        cached = self._answers.get(key)
+        cached = self._responses.get(key)
         if cached is None or cached[0] != self.generation:
             return None
         return cached[1], cached[2]
 
-    def keep_answer(self, key: Hashable, generation: int, count: int, encoded: bytes) -> None:
+    def keep_response(self, key: Hashable, generation: int, count: int, encoded: bytes) -> None:
         """Cache the topics of a response that was made from the metadata of a generation."""
-        self._answers[key] = generation, count, encoded
-        self._answers.move_to_end(key)
-        while len(self._answers) > KEPT_ANSWERS:
-            self._answers.popitem(last=False)
+        self._responses[key] = generation, count, encoded
+        self._responses.move_to_end(key)
+        while len(self._responses) > KEPT_RESPONSES:
+            self._responses.popitem(last=False)
 
 
 class EncodedMetadata:

@@ -67,14 +67,14 @@ class ShareFetch:
         self._unreadable = False
         self._watched: list[Partition] = []
         self._timer: Timer | None = None
-        self._answer: Pending[ShareFetchData] = Pending(self._stop_waiting)
+        self._response: Pending[ShareFetchData] = Pending(self._stop_waiting)
 
     def start(self, topic_partitions: Sequence[TopicIdPartition]) -> Pending[ShareFetchData]:
         """Fetch from partitions; complete with the data of those that have records or an error."""
         limits = self._limits
         if not topic_partitions or limits.max_records == 0 or limits.max_bytes == 0:
-            self._answer.complete({})
-            return self._answer
+            self._response.complete({})
+            return self._response
         self._topic_partitions = topic_partitions
         for topic_partition in topic_partitions:
             try:
@@ -83,10 +83,10 @@ class ShareFetch:
                 self._errors[topic_partition] = error
         data_by_partition = self._attempt(timed_out=limits.max_wait_ms <= 0)
         if data_by_partition is not None:
-            self._answer.complete(data_by_partition)
+            self._response.complete(data_by_partition)
         else:
             self._wait()
-        return self._answer
+        return self._response
 
     # Waiting
 
@@ -112,14 +112,14 @@ class ShareFetch:
             data_by_partition = self._attempt(timed_out=False)
             if data_by_partition is not None:
                 self._stop_waiting()
-                self._answer.complete(data_by_partition)
+                self._response.complete(data_by_partition)
 
     def force_complete(self) -> None:
         """Complete with what can be acquired now."""
         if self._timer is not None:
             self._stop_waiting()
             data_by_partition = self._attempt(timed_out=True)
-            self._answer.complete(data_by_partition if data_by_partition is not None else {})
+            self._response.complete(data_by_partition if data_by_partition is not None else {})
 
     def _stop_waiting(self) -> None:
         if self._timer is None:

@@ -146,16 +146,16 @@ class SharePartitions:
         self, session_key: SessionKey, acknowledgements: Mapping[TopicIdPartition, Sequence[Acknowledgement]]
     ) -> Pending[dict[TopicIdPartition, KafkaError | None]]:
         """Acknowledge records; complete with the error of each partition once all are persisted."""
-        answers: dict[TopicIdPartition, Pending[KafkaError | None]] = {}
+        responses: dict[TopicIdPartition, Pending[KafkaError | None]] = {}
         for topic_partition, batches in acknowledgements.items():
             partition = self.get(session_key.group_id, topic_partition)
             if partition is None:
-                answers[topic_partition] = completed_with(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE))
+                responses[topic_partition] = completed_with(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HERE))
                 continue
-            answers[topic_partition] = self._drop_on_error(
+            responses[topic_partition] = self._drop_on_error(
                 partition, partition.acknowledge(session_key.member_id, batches)
             )
-        return all_of(answers)
+        return all_of(responses)
 
     def end_session(self, session_key: SessionKey) -> None:
         """End a member's session and release its records."""
@@ -178,7 +178,7 @@ class SharePartitions:
                 self._drop_on_error(partition, partition.release(session_key.member_id))
 
     def _drop_on_error(
-        self, partition: SharePartition, answer: Pending[KafkaError | None]
+        self, partition: SharePartition, response: Pending[KafkaError | None]
     ) -> Pending[KafkaError | None]:
         """Drop the share partition if the result is an error that ends it."""
 
@@ -187,7 +187,7 @@ class SharePartitions:
                 self.drop([partition.key])
             return error
 
-        return answer.map(answered)
+        return response.map(answered)
 
     # Waking fetches
 
@@ -206,15 +206,15 @@ class SharePartitions:
 
 def all_of(pendings: Mapping[K, Pending[V]]) -> Pending[dict[K, V]]:
     """Return a Pending of all results, which completes with the last one and cannot be cancelled."""
-    answers: dict[K, V] = {}
+    responses: dict[K, V] = {}
     combined: Pending[dict[K, V]] = Pending()
     if not pendings:
-        combined.complete(answers)
+        combined.complete(responses)
 
-    def keep(key: K, answer: V) -> None:
-        answers[key] = answer
-        if len(answers) == len(pendings):
-            combined.complete({name: answers[name] for name in pendings})
+    def keep(key: K, response: V) -> None:
+        responses[key] = response
+        if len(responses) == len(pendings):
+            combined.complete({name: responses[name] for name in pendings})
 
     for key, pending in pendings.items():
         pending.on_complete(partial(keep, key))

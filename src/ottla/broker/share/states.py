@@ -129,9 +129,9 @@ class ShareStates:
         return operation(node.share_coordinator)
 
 
-def _error(answer: StateResult) -> ErrorCode:
-    return answer.error
+def _error(response: StateResult) -> ErrorCode:
+    return response.error
 
 
-def _state(answer: StateResult) -> ShareState:
-    return answer.state
+def _state(response: StateResult) -> ShareState:
+    return response.state

@@ -36,9 +36,9 @@ def register(app: typer.Typer) -> None:
 def describe(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
     """Show the cluster id, the controller and the brokers."""
     with cluster.connect() as client:
-        answer = client.to_any(DescribeClusterRequest(), DescribeClusterResponse)
-        if answer.error_code:
-            raise KafkaError(answer.error_code, answer.error_message)
+        response = client.to_any(DescribeClusterRequest(), DescribeClusterResponse)
+        if response.error_code:
+            raise KafkaError(response.error_code, response.error_message)
         topics = client.topics()
     led: dict[int, int] = {}
     for topic in topics:
@@ -50,17 +50,17 @@ def describe(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
             "host": broker.host,
             "port": broker.port,
             "rack": broker.rack,
-            "controller": broker.broker_id == answer.controller_id,
+            "controller": broker.broker_id == response.controller_id,
             "leads": led.get(broker.broker_id, 0),
         }
-        for broker in sorted(answer.brokers, key=lambda broker: broker.broker_id)
+        for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
     ]
     count = sum(len(topic.partitions) for topic in topics)
     if as_json:
         print_json(
             {
-                "cluster_id": answer.cluster_id,
-                "controller": answer.controller_id,
+                "cluster_id": response.cluster_id,
+                "controller": response.controller_id,
                 "topics": len(topics),
                 "partitions": count,
                 "brokers": brokers,
@@ -72,7 +72,7 @@ def describe(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
         format_count(len(topics), "topic"),
         format_count(count, "partition"),
     )
-    echo(f"cluster {answer.cluster_id}: {', '.join(counts)}")
+    echo(f"cluster {response.cluster_id}: {', '.join(counts)}")
     print_table(
         ("NODE", "ADDRESS", "RACK", "LEADS", "NOTE"),
         [
@@ -125,8 +125,8 @@ def features(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
     """Show finalized and supported feature versions."""
     with cluster.connect() as client:
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1")
-        answer = client.to_any(request, ApiVersionsResponse)
-    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
+        response = client.to_any(request, ApiVersionsResponse)
+    finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
     rows = [
         {
             "feature": feature.name,
@@ -134,7 +134,7 @@ def features(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
             "min": feature.min_version,
             "max": feature.max_version,
         }
-        for feature in sorted(answer.supported_features, key=lambda feature: feature.name)
+        for feature in sorted(response.supported_features, key=lambda feature: feature.name)
     ]
     print_rows(
         as_json,
@@ -151,11 +151,11 @@ def quorum(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
         request = DescribeQuorumRequest(
             topics=[RequestTopicData(topic_name=METADATA_TOPIC, partitions=[RequestPartitionData(partition_index=0)])]
         )
-        answer = client.to_controller(request, DescribeQuorumResponse)
-        code = answer.error_code or (answer.topics[0].partitions[0].error_code if answer.topics else 0)
+        response = client.to_controller(request, DescribeQuorumResponse)
+        code = response.error_code or (response.topics[0].partitions[0].error_code if response.topics else 0)
         if code:
-            raise KafkaError(code, answer.error_message)
-    partition = answer.topics[0].partitions[0]
+            raise KafkaError(code, response.error_message)
+    partition = response.topics[0].partitions[0]
     rows = [
         {
             "node": replica.replica_id,
@@ -202,10 +202,10 @@ def log_dirs(
         if topic is not None:
             client.topics([topic])  # raises an error if there is no such topic
         for broker in sorted(client.brokers) if node is None else [node]:
-            answer = client.to_node(broker, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
-            if answer.error_code:
-                raise KafkaError(answer.error_code, f"broker {broker}")
-            for result in answer.results:
+            response = client.to_node(broker, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+            if response.error_code:
+                raise KafkaError(response.error_code, f"broker {broker}")
+            for result in response.results:
                 logs = [
                     partition.partition_size
                     for listed in result.topics

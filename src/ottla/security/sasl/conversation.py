@@ -146,10 +146,10 @@ class Conversation:
         assert self._server is not None
         assert self._mechanism is not None
         try:
-            answer = self._server.evaluate(token)
+            response = self._server.evaluate(token)
             authenticated = self._server.result
             if authenticated is None:
-                return answer, 0
+                return response, 0
             if self.result is not None and self.result.principal != authenticated.principal:
                 raise SaslError("Cannot change principals during re-authentication")
             lifetime = self._lifetime(authenticated)
@@ -160,7 +160,7 @@ class Conversation:
         self.result = authenticated
         self.expires_ms = self._now_ms() + lifetime if lifetime else None
         self.step(Event.SUCCESS)
-        return answer, lifetime
+        return response, lifetime
 
     def _lifetime(self, authenticated: Authenticated) -> int:
         assert self._mechanism is not None

@@ -114,12 +114,12 @@ class ScramServer:
         try:
             if len(token) > MAX_MESSAGE_LENGTH:
                 raise SaslError("Invalid SCRAM message: it is too long")
-            answer = self._first(token) if self.state is State.CLIENT_FIRST else self._final(token)
+            response = self._first(token) if self.state is State.CLIENT_FIRST else self._final(token)
         except SaslError:
             self.state = State.FAILED
             raise
         self.state = after
-        return answer
+        return response
 
     def _first(self, token: bytes) -> bytes:
         match = CLIENT_FIRST.fullmatch(_text(token, "first"))

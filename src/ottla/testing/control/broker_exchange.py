@@ -69,7 +69,7 @@ class BrokerExchange:
 
     def serve(self, request: Any, edit: Edit | None = None) -> Answer:
         """Let the broker handle the request."""
-        return self._dispatch.answer(self._call, request, self._started, edit)
+        return self._dispatch.respond(self._call, request, self._started, edit)
 
     def encode(self, response: Message) -> Sequence[Part]:
         """Return the frame of a response."""

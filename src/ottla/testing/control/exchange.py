@@ -61,28 +61,28 @@ class Exchange(Protocol):
         ...
 
 
-def then(answer: Answer, change: Callable[[Sequence[Part]], Any]) -> Answer:
+def then(response: Answer, change: Callable[[Sequence[Part]], Any]) -> Answer:
     """Return the answer after `change`, now or when it is complete; `change` returns None to send nothing."""
-    if answer is None:
+    if response is None:
         return None
-    if not isinstance(answer, Pending):
-        changed: Answer = change(answer)
+    if not isinstance(response, Pending):
+        changed: Answer = change(response)
         return changed
-    result: Pending[Sequence[Part]] = Pending(answer.cancel, effect_applied=answer.effect_applied)
+    result: Pending[Sequence[Part]] = Pending(response.cancel, effect_applied=response.effect_applied)
 
     def on_complete(parts: Sequence[Part]) -> None:
         complete(result, change(parts))
 
-    answer.on_complete(on_complete)
+    response.on_complete(on_complete)
     return result
 
 
-def complete(pending: Pending[Sequence[Part]], answer: Answer) -> None:
+def complete(pending: Pending[Sequence[Part]], response: Answer) -> None:
     """Complete a pending answer with another one, which may itself be pending."""
-    if isinstance(answer, Pending):
-        answer.on_complete(pending.complete)
+    if isinstance(response, Pending):
+        response.on_complete(pending.complete)
     elif not pending.settled:
-        pending.complete(() if answer is None else answer)
+        pending.complete(() if response is None else response)
 
 
 def release_parts(parts: Sequence[Part]) -> None:

@@ -143,14 +143,14 @@ class RunHistory:
             for event in self._cluster.events("response", api="Produce")
             if event.get("errors")
         }
-        answered = {
+        response = {
             (event["node"], event["connection"], event["correlation_id"])
             for event in self._cluster.events("response", api="Produce")
         }
         acknowledged: Counter[RecordContent] = Counter()
         for received in self._cluster.requests("Produce"):
             key = received.node, received.connection, received.correlation_id
-            if received.request.acks and key in answered and key not in failed:
+            if received.request.acks and key in response and key not in failed:
                 for content in dict.fromkeys(self._sent_records(received)):
                     acknowledged[content] = 1
         for content in acknowledged:

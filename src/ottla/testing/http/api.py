@@ -64,8 +64,8 @@ class ControlApi:
         path = scope["raw_path"].decode("ascii").removeprefix(scope.get("root_path", ""))
         query = scope["query_string"].decode("latin-1")
         body = await request.body()
-        status, answer = await run_in_thread(self.respond, request.method, path, query, body)
-        await Response(json.dumps(answer).encode(), status, media_type="application/json")(scope, receive, send)
+        status, response = await run_in_thread(self.respond, request.method, path, query, body)
+        await Response(json.dumps(response).encode(), status, media_type="application/json")(scope, receive, send)
 
     def respond(self, method: str, path: str, query: str, body: bytes) -> tuple[int, Any]:
         """Run the operation of a request, and return the status and the JSON value of the response."""

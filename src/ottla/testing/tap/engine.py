@@ -318,11 +318,11 @@ class BrokerConnection(asyncio.Protocol):
     def _forward_token(self, token: bytes) -> Answer:
         """Forward a SASL token without a request header (after SaslHandshake v0); secrets are not captured."""
         self._send(LENGTH.pack(len(token)) + token, token)
-        answer: Pending[Sequence[Part]] = Pending(effect_applied=True)
+        pending: Pending[Sequence[Part]] = Pending(effect_applied=True)
         response: Pending[memoryview] = Pending()
         self._in_flight.append(response)
-        response.on_complete(lambda data: _complete(answer, [LENGTH.pack(len(data)), data]))
-        return answer
+        response.on_complete(lambda data: _complete(pending, [LENGTH.pack(len(data)), data]))
+        return pending
 
     def forward(
         self, header: ForwardedHeader, frame: bytes, *, has_response: bool = True, edit: Edit | None = None
@@ -332,11 +332,11 @@ class BrokerConnection(asyncio.Protocol):
         self._send(LENGTH.pack(len(frame)) + frame if len(frame) < SMALL_FRAME_SIZE else LENGTH.pack(len(frame)), frame)
         if not has_response:
             return None
-        answer: Pending[Sequence[Part]] = Pending(effect_applied=True)
+        pending: Pending[Sequence[Part]] = Pending(effect_applied=True)
         response: Pending[memoryview] = Pending()
         self._in_flight.append(response)
-        response.on_complete(lambda data: self._on_response(header, data, answer, edit))
-        return answer
+        response.on_complete(lambda data: self._on_response(header, data, pending, edit))
+        return pending
 
     def _send(self, head: bytes, frame: bytes) -> None:
         parts = [head] if len(head) > LENGTH.size else [head, frame]
@@ -483,9 +483,9 @@ class TapExchange:
         return []
 
 
-def _complete(answer: Pending[Sequence[Part]], parts: Sequence[Part]) -> None:
-    if not answer.settled:
-        answer.complete(parts)
+def _complete(response: Pending[Sequence[Part]], parts: Sequence[Part]) -> None:
+    if not response.settled:
+        response.complete(parts)
 
 
 def read_header(frame: memoryview) -> tuple[ForwardedHeader, int]:
