@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from ottla.client import Client
+from ottla.registry.schemas_topic import SchemasTopic
 from ottla.registry.server import RegistryServer
 from ottla.server.web_options import WebOptions
 from ottla.testing import Cluster
@@ -157,3 +158,19 @@ def test_cluster_reset_empties_the_registry_and_keeps_its_url() -> None:
         assert cluster.registry_url == url
         assert Http(url)("GET", "/subjects").body == []
         assert Http(url).register("a", ORDER).body["id"] == 1
+
+
+def test_write_answered_without_offset_is_visible_when_it_returns(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka answers a retry of an old batch as a duplicate, without its offset."""
+    appended = SchemasTopic._appended
+    monkeypatch.setattr(
+        SchemasTopic, "_appended", lambda topic, delivered: appended(topic, delivered._replace(base_offset=-1))
+    )
+    with serve(cluster) as registry:
+        http = Http(registry.url)
+        for number in range(10):
+            assert http.register("a", f'{{"type":"fixed","name":"F","size":{number + 1}}}').status in (200, 409)
+            assert http.register(f"s{number}", '"int"').status == 200
+            assert http("GET", f"/subjects/s{number}/versions/1").status == 200
