@@ -14,7 +14,8 @@ from urllib.parse import unquote
 
 from ottla.protocol.errors import KafkaError
 from ottla.testing.http.json_messages import to_json
-from ottla.testing.http.operations import OPERATIONS, PATH_TYPES, OperationError
+from ottla.testing.http.operation import OperationError
+from ottla.testing.http.operations import OPERATIONS, PATH_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from ottla.testing.control.controlled_cluster import ControlledCluster
-    from ottla.testing.http.operations import Field, Operation
+    from ottla.testing.http.operation import Field, Operation
     from ottla.testing.tap.tap import Tap
 
     ControlTarget: TypeAlias = ControlledCluster | Tap

@@ -14,7 +14,7 @@ from ottla.testing.http.operations import OPERATIONS, PATH_TYPES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.testing.http.operations import Field, Operation
+    from ottla.testing.http.operation import Field, Operation
 
 PATH_VALUES = {"kind": ["group", "transaction"]}
 SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from ottla.protocol.api import find_api, response_class
 from ottla.testing.control.matching import api_keys, check_seconds, error_code
@@ -14,46 +14,15 @@ from ottla.testing.control.state import (
     StoredRecord,
     TransactionState,
 )
+from ottla.testing.http.explorations import EXPLORATIONS
 from ottla.testing.http.json_messages import read_message, to_json
+from ottla.testing.http.operation import Field, Operation, OperationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ottla.testing.control.requests import ReceivedRequest
     from ottla.testing.control.rules import Rule, RuleBuilder
-
-
-class OperationError(Exception):
-    """A request that cannot be executed, with its HTTP status."""
-
-    def __init__(self, status: int, problem: str) -> None:
-        super().__init__(problem)
-        self.status = status
-
-
-class Field(NamedTuple):
-    """One field of a body or query, with its JSON type as OpenAPI names it."""
-
-    type: str
-    meaning: str
-    required: bool = False
-    items: str | None = None
-    """The type of an array's items."""
-    values: tuple[str, ...] = ()
-    """The allowed values; empty allows any."""
-
-
-class Operation(NamedTuple):
-    """One method of one path. `run` takes the cluster (or tap), path and query parameters, and the body."""
-
-    method: str
-    path: str
-    summary: str
-    run: Callable[[Any, dict[str, str], Any], Any]
-    body: Mapping[str, Field] = {}
-    query: Mapping[str, Field] = {}
-    returns: Any = None
-    """The type of the result."""
 
 
 class NodeInfo(TypedDict):
@@ -134,29 +103,6 @@ class RecordPosition(TypedDict):
 
     partition: int
     offset: int
-
-
-class ExplorationRun(TypedDict):
-    """A run to make: start the application now. `done` if there is none; `schedule` replays it."""
-
-    exploration: int
-    done: bool
-    run: int
-    schedule: str | None
-    faults: list[str]
-
-
-class RunResult(TypedDict):
-    """The verdict on a run: passed, reported or failed; and the promises that it broke."""
-
-    verdict: str
-    violations: list[str]
-
-
-class ExplorationReport(TypedDict):
-    """The HTML report of an exploration."""
-
-    html: str
 
 
 T = TypeVar("T")
@@ -290,33 +236,6 @@ def _wait_for_records(cluster: Any, path: dict[str, str], _: Any) -> list[Stored
     except TimeoutError as error:
         raise OperationError(408, str(error)) from None
     return records
-
-
-def _start_exploration(cluster: Any, _: dict[str, str], body: Any) -> dict[str, Any]:
-    options = dict(body)
-    result: dict[str, Any] = cluster.explorations.start(options.pop("name", "test"), options).result()
-    return result
-
-
-def _exploration(cluster: Any, path: dict[str, str], _: Any) -> dict[str, Any]:
-    result: dict[str, Any] = cluster.explorations.find(int(path["exploration"])).result()
-    return result
-
-
-def _next_run(cluster: Any, path: dict[str, str], _: Any) -> ExplorationRun:
-    run: ExplorationRun = cluster.explorations.find(int(path["exploration"])).next_run()
-    return run
-
-
-def _finish_run(cluster: Any, path: dict[str, str], body: Any) -> RunResult:
-    result: RunResult = cluster.explorations.find(int(path["exploration"])).finish_run(**body)
-    return result
-
-
-def _exploration_report(cluster: Any, path: dict[str, str], _: Any) -> ExplorationReport:
-    from ottla.testing.explore.html_report import html_report
-
-    return {"html": html_report([_exploration(cluster, path, None)])}
 
 
 def _read(method: str) -> Callable[[Any, dict[str, str], Any], Any]:
@@ -575,54 +494,7 @@ OPERATIONS = (
         _shuffle_leaders,
         {"topics": Field("array", "only these topics; all by default", items="string")},
     ),
-    Operation(
-        "POST",
-        "/explorations",
-        "Start to explore a test with Kafka's faults",
-        _start_exploration,
-        {
-            "name": Field("string", "name of the test in reports"),
-            "faults": Field("array", "only these faults; see docs/explorer.md", items="string"),
-            "apis": Field("array", "only requests of these APIs", items="string"),
-            "combinations": Field("integer", "number of random combinations after the single faults, 0 by default"),
-            "seed": Field("integer", "seed of the combinations, 1 by default"),
-            "budget": Field("string", "time after which the exploration ends, such as 60s"),
-            "late": Field("string", "delay of late responses, 1s by default"),
-            "checks": Field("array", "only these checks of the history", items="string"),
-            "every_point": Field("boolean", "explore every request, not only three of those that behave alike"),
-            "max_findings": Field("integer", "end after this many different failures, 3 by default"),
-        },
-        returns=dict[str, Any],
-    ),
-    Operation(
-        "GET", "/explorations/{exploration}", "Show the result of an exploration", _exploration, returns=dict[str, Any]
-    ),
-    Operation(
-        "POST",
-        "/explorations/{exploration}/next",
-        "Reset the cluster and prepare the next run; then run the application",
-        _next_run,
-        returns=ExplorationRun,
-    ),
-    Operation(
-        "POST",
-        "/explorations/{exploration}/verdict",
-        "Report how the application did in the run in progress",
-        _finish_run,
-        {
-            "passed": Field("boolean", "whether the test passed", required=True),
-            "message": Field("string", "why it failed"),
-            "reported": Field("boolean", "the test failed because the client library reported the fault"),
-        },
-        returns=RunResult,
-    ),
-    Operation(
-        "GET",
-        "/explorations/{exploration}/report",
-        "Return the HTML report of an exploration",
-        _exploration_report,
-        returns=ExplorationReport,
-    ),
+    *EXPLORATIONS,
     Operation("GET", "/groups", "List groups", _read("groups"), returns=list[GroupState]),
     Operation("GET", "/groups/{group}", "Describe a group", _group, returns=GroupState),
     Operation(
