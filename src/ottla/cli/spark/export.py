@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         "export",
         export,
         "ottla export orders --to ./lake/orders --value json",
-        "ottla export orders --to lake --value registry --registry http://registry:8081",
+        "ottla export orders --to lake --value registry --registry http://host:8081",
         "ottla export orders --to ./lake/orders --log-dir ./data --by hour",
         "ottla export orders --to s3a://lake/orders -b kafka:9092",
         "ottla export orders --to ./lake --master spark://host:7077",

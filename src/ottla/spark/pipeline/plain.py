@@ -6,6 +6,7 @@ queries keep their checkpoints in `.ottla/checkpoints/<name>`, so that a second 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -65,7 +66,8 @@ def main(file: str, settings: dict[str, Any]) -> int:
         sys.path.insert(0, str(path.parent))
         runpy.run_path(str(path), run_name="__main__")
         while active := spark.streams.active:
-            active[0].awaitTermination()
+            with contextlib.suppress(Exception):  # raised below, with the line that started the query
+                active[0].awaitTermination()
         watch.raise_failure()
     except BaseException as error:
         if not stopper.stopping:
@@ -130,9 +132,11 @@ class Watch:
 
     def started(self, query: Any, folder: Path) -> Any:
         """Remember where in the pipeline's folder a query was started; return the query."""
-        location = caller_in(folder)
-        if query is not None and location is not None:
-            self._locations[str(query.id)] = location
+        if query is not None:
+            self._seen.setdefault(str(query.id), query)
+            location = caller_in(folder)
+            if location is not None:
+                self._locations[str(query.id)] = location
         return query
 
     def raise_failure(self) -> None:
