@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 OLDEST_SPARK: Final = (4, 1)  # no streams from Python sources; reads, writes and exports work
 FIRST_UNKNOWN_SPARK: Final = (5, 0)
+SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 class SparkSetupError(RuntimeError):
@@ -85,7 +86,8 @@ def session(
     if local:
         _choose_local_interpreter()
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings |= shuffle_settings(_cores(chosen))
+        if SHUFFLE_PARTITIONS not in config:
+            settings |= shuffle_settings(_cores(chosen))
     elif "spark.pyspark.python" not in config:
         _choose_cluster_interpreter()
     builder = SparkSession.builder.appName(app_name).master(chosen)
@@ -114,7 +116,7 @@ def shuffle_settings(cores: int) -> dict[str, str]:
     cost minutes on a small machine. Batch queries start with 200, which Spark merges by their size.
     """
     return {
-        "spark.sql.shuffle.partitions": str(max(2, cores)),
+        SHUFFLE_PARTITIONS: str(max(2, cores)),
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(max(200, cores)),
     }
 
@@ -140,8 +142,8 @@ def _prepare_cluster(spark: SparkSession, config: Mapping[str, str]) -> None:
         except ExecutorError as error:
             spark.stop()
             raise SparkSetupError(str(error)) from error
-    for name, value in shuffle_settings(2 * spark.sparkContext.defaultParallelism).items():
-        if name not in config and spark.sparkContext.getConf().get(name) is None:
+    if SHUFFLE_PARTITIONS not in config and spark.sparkContext.getConf().get(SHUFFLE_PARTITIONS) is None:
+        for name, value in shuffle_settings(2 * spark.sparkContext.defaultParallelism).items():
             spark.conf.set(name, value)
 
 
