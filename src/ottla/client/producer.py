@@ -143,9 +143,9 @@ class Producer:
         self._sequences.clear()
         self._clear_transaction()
 
-    def add_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Commit a group's offsets, each with metadata, as part of the transaction."""
-        assert self._id is not None, "add_offsets requires a transactional id"
+    def add_group(self, group: str) -> None:
+        """Add a group to the transaction, so that its end writes a marker to the group's partition."""
+        assert self._id is not None, "add_group requires a transactional id"
         if group not in self._groups:
             self._coordinated(
                 self._id,
@@ -161,6 +161,15 @@ class Producer:
                 lambda response: _check(response.error_code, f"group {group} in the transaction of {self._id}"),
             )
             self._groups.add(group)
+
+    def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
+        """Add partitions to the transaction, so that its end writes markers to them."""
+        self._add_partitions([partition for partition in partitions if partition not in self._added])
+
+    def add_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Commit a group's offsets, each with metadata, as part of the transaction."""
+        assert self._id is not None, "add_offsets requires a transactional id"
+        self.add_group(group)
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, partition), (offset, metadata) in offsets.items():
             topics.setdefault(topic, []).append(

@@ -137,7 +137,7 @@ class CrashingCommit(BatchCommit):
         self.reached("after check")
         return dead
 
-    def record(self, client: Any, producer: Any, decision: Any, aborted: Any = ()) -> None:
+    def record(self, client: Any, producer: Any, decision: Any, aborted: Any = (), found: Any = None) -> None:
         commit = producer.commit
 
         def crash_first() -> None:
@@ -145,7 +145,7 @@ class CrashingCommit(BatchCommit):
             commit()
 
         producer.commit = crash_first
-        super().record(client, producer, decision, aborted)
+        super().record(client, producer, decision, aborted, found)
         producer.commit = commit
         self.reached("after decision")
 

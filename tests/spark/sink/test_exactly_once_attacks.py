@@ -338,6 +338,54 @@ def test_copied_or_restored_checkpoint_is_refused(cluster: Cluster, query: str) 
     assert keys(cluster.bootstrap) == list(range(20))
 
 
+@pytest.fixture
+def unverified() -> Iterator[Cluster]:
+    """A cluster that accepts rows on partitions that their coordinator does not know, so that they get no marker."""
+    with Cluster(topics=["orders:2"], configs={"transaction.partition.verification.enable": "false"}) as running:
+        yield running
+
+
+class Forgotten(ExactlyOnceTask):
+    """A task whose second partition gets no marker, as Kafka may do in a restart."""
+
+    def fence(self, producer: Producer) -> None:
+        super().fence(producer)
+        add = producer._add_partitions
+        producer._add_partitions = lambda partitions: add([entry for entry in partitions if entry[1] == 0])  # type: ignore
+
+
+def test_committed_rows_without_marker_are_written_again(
+    unverified: Cluster, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.spark.sink.commit._MARKER_PATIENCE", 0.5)
+    plan = sink(unverified.bootstrap)
+    result = Forgotten(plan, TaskAttempt(query, 0, 0)).run(rows(range(20)))
+    commit(plan, query, [result])
+    assert keys(unverified.bootstrap) == list(range(20))
+
+
+def test_stale_rows_without_marker_are_not_committed(unverified: Cluster, query: str) -> None:
+    """The rows of a first attempt hang on one partition, where the next attempt has the same producer id."""
+    plan = sink(unverified.bootstrap)
+    Forgotten(plan, TaskAttempt(query, 0, 0)).run(rows(range(100, 120)))
+    result = write(plan, query, range(20), run="two")
+    decision = commit(plan, query, [result], run="two")
+    assert decision is not None
+    assert not decision.transactions, "they were copied"
+    assert keys(unverified.bootstrap) == list(range(20))
+
+
+def test_decision_without_marker_does_not_stop_query(unverified: Cluster, query: str) -> None:
+    plan = sink(unverified.bootstrap, **{"kafka.request.timeout.ms": "1000"})
+    with Client(unverified.bootstrap) as client:
+        producer = Producer(client, transactional_id=f"ottla-sink-{query}")
+        producer.initialize()
+        producer._groups.add(f"ottla-sink-{query}")  # the coordinator never hears of the group
+        producer.add_offsets(f"ottla-sink-{query}", {("orders", 0): (1, "aborted")})
+    commit(plan, query, [write(plan, query, range(20))])
+    assert keys(unverified.bootstrap) == list(range(20))
+
+
 def test_driver_fenced_while_it_decides_fails_with_reason(cluster: Cluster, query: str) -> None:
     plan = sink(cluster.bootstrap)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from ottla.client.connection import ConnectionFailedError
 from ottla.client.transactions import describe_transactions, end_transaction, fence
 from ottla.protocol.errors import ErrorCode, KafkaError
-from ottla.records.control import ControlType
 from ottla.spark.data_loss import warn
 from ottla.spark.sink.bookkeeping import committed_by_tasks, open_transactions, read_decision
 from ottla.spark.sink.decision import (
@@ -26,7 +25,7 @@ from ottla.spark.sink.decision import (
     group_name,
     other_slot,
 )
-from ottla.spark.sink.recovery import Search, copy_rows, exists, search
+from ottla.spark.sink.recovery import Search, copy_rows, exists, open_transactions_on, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +44,7 @@ FENCED: Final = frozenset(
     }
 )
 _PATIENCE: Final = 60.0  # seconds until the broker has written the markers of an abort
+_MARKER_PATIENCE: Final = 30.0  # seconds until a transaction without markers counts as hanging
 _COPIED_TOGETHER: Final = 32  # transactions
 _THREADS: Final = 8
 _SEQUENTIAL: Final = 16  # up to this many transactions are ended by one thread
@@ -105,7 +105,7 @@ class BatchCommit:
         written = [transaction for result in results for transaction in result.transactions]
         with self._connect() as client:
             producer = self.fence(client)
-            last = self.read(client)
+            last = self._read_stable(client, producer)
             if last is not None and last.batch >= batch:
                 self.abort(client, set(written) - set(last.transactions))
                 if last.batch > batch:
@@ -145,7 +145,7 @@ class BatchCommit:
         """Finish the last decision of the query, for example before its bookkeeping is deleted."""
         with self._connect() as client:
             producer = self.fence(client)
-            last = self.read(client)
+            last = self._read_stable(client, producer)
             if last is not None:
                 self.finish(client, producer, last)
             return last
@@ -175,14 +175,14 @@ class BatchCommit:
         for name in sorted(others):
             if name in states and states[name].transaction_state == "Ongoing":
                 fence(client, name)
-        return dead
+        return dead + self._contaminated(client, results, dead)
 
     def decide(
         self, client: Client, producer: Producer, decision: Decision, dead: Sequence[SinkTransaction]
     ) -> Decision:
         """Record the decision. Rows of transactions that are already aborted are written in the same transaction."""
-        if dead:
-            found = search(client, decision, dead)
+        found = search(client, decision, dead) if dead else None
+        if found is not None:
             missing = [entry for entry in dead if found.incomplete(entry)]
             if missing and not found.deleted:
                 raise RowsRemovedError(
@@ -192,14 +192,14 @@ class BatchCommit:
                     "kafka.transaction.timeout.ms (up to the brokers' transaction.max.timeout.ms), or smaller batches"
                 )
             self._warn_deleted(decision, found, missing)
-        self.record(client, producer, decision.without(dead), dead)
+        self.record(client, producer, decision.without(dead), dead, found)
         return decision.without(dead)
 
     def finish(self, client: Client, producer: Producer, decision: Decision) -> None:
         """Commit every transaction of a decision; write the rows of those that the broker has aborted."""
-        undetermined = self.end(client, decision.transactions)
+        undetermined = {*self.end(client, decision.transactions), *self._end_hanging(client, decision)}
         if undetermined:
-            aborted, found = self._find_aborted(client, decision, undetermined)
+            aborted, found = self._find_aborted(client, decision, sorted(undetermined, key=_by_id))
             missing = [entry for entry in aborted if found.incomplete(entry)]
             if missing and not found.deleted:
                 self._revoke(client, producer, decision, found, missing)
@@ -207,7 +207,7 @@ class BatchCommit:
             for start in range(0, len(aborted), _COPIED_TOGETHER):
                 group = aborted[start : start + _COPIED_TOGETHER]
                 decision = decision.without(group)
-                self.record(client, producer, decision, group)
+                self.record(client, producer, decision, group, found)
 
     def end(self, client: Client, transactions: Sequence[SinkTransaction]) -> list[SinkTransaction]:
         """Commit transactions; return those that have another epoch by now, so that they were ended before."""
@@ -218,12 +218,17 @@ class BatchCommit:
             return [entry for part in parts for entry in part]
 
     def record(
-        self, client: Client, producer: Producer, decision: Decision, aborted: Sequence[SinkTransaction] = ()
+        self,
+        client: Client,
+        producer: Producer,
+        decision: Decision,
+        aborted: Sequence[SinkTransaction] = (),
+        found: Search | None = None,
     ) -> None:
         """Write the decision, and the rows of aborted transactions that it no longer names, in one transaction."""
         try:
-            if aborted:
-                copy_rows(client, producer, decision, aborted)
+            if found is not None:
+                copy_rows(client, producer, decision, aborted, found)
                 producer.flush()
             topics = [topic for topic in decision.topics if exists(client, topic)]
             for number, metadata in enumerate(decision.chunks(self.query)):
@@ -262,7 +267,7 @@ class BatchCommit:
             sum(entry.rows for entry in transactions),
             int(time.time() * 1000),
             tuple(sorted(topic for topic in topics if topic is not None)),
-            tuple(sorted(transactions, key=lambda entry: entry.transactional_id)),
+            tuple(sorted(transactions, key=_by_id)),
             ranges,
         )
 
@@ -301,6 +306,84 @@ class BatchCommit:
             if name not in mine:
                 fence(client, name)
 
+    def _read_stable(self, client: Client, producer: Producer) -> Decision | None:
+        """Return the last decision; end a decision of a fenced driver that the coordinator ended without a marker.
+
+        Apache Kafka does so if it restarts and a transaction times out before its partitions have leaders.
+        """
+        try:
+            return self.read(client)
+        except KafkaError as error:
+            if error.code is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+        producer.add_group(group_name(self.query))
+        producer.abort()
+        producer.initialize()
+        return self.read(client)
+
+    def _contaminated(
+        self, client: Client, results: Sequence[TaskResult], dead: Sequence[SinkTransaction]
+    ) -> list[SinkTransaction]:
+        """Abort and return transactions that would also commit rows of an earlier attempt.
+
+        The coordinator ended that attempt's transaction without a marker, and the partition takes both for one.
+        """
+        ranges = {partition for result in results for partition in result.ranges}
+        opened = open_transactions_on(client, ranges)
+        contaminated = []
+        for result in results:
+            for entry in result.transactions:
+                starts = {
+                    partition: opened[partition][entry.producer_id]
+                    for partition in ranges
+                    if entry.producer_id in opened[partition]
+                }
+                if entry in dead:
+                    if starts:
+                        self._abort_on(client, entry, sorted(starts))
+                elif any(
+                    partition in result.ranges and start < result.ranges[partition].first
+                    for partition, start in starts.items()
+                ):
+                    self._abort_on(client, entry, sorted(starts))
+                    contaminated.append(entry)
+        return contaminated
+
+    def _end_hanging(self, client: Client, decision: Decision) -> list[SinkTransaction]:
+        """Wait for the markers of a decision's transactions; abort and return those that get none.
+
+        Their coordinator has ended them without markers: an abort by a later transaction would lose their rows.
+        """
+        deadline = time.monotonic() + _MARKER_PATIENCE
+        while True:
+            opened = open_transactions_on(client, decision.ranges)
+            hanging = {
+                entry: partitions
+                for entry in decision.transactions
+                if (
+                    partitions := [
+                        partition
+                        for partition, offsets in sorted(decision.ranges.items())
+                        if opened[partition].get(entry.producer_id, offsets.last + 1) <= offsets.last
+                    ]
+                )
+            }
+            if not hanging:
+                return []
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.005)
+        for entry, partitions in hanging.items():
+            self._abort_on(client, entry, partitions)
+        return list(hanging)
+
+    def _abort_on(self, client: Client, entry: SinkTransaction, partitions: Sequence[TopicPartition]) -> None:
+        """Abort a transaction, with markers on partitions that its coordinator may not know any more."""
+        producer = self._make_producer(client, entry.transactional_id)
+        producer.initialize()
+        producer.add_partitions(partitions)
+        producer.abort()
+
     def _find_aborted(
         self, client: Client, decision: Decision, transactions: Sequence[SinkTransaction]
     ) -> tuple[list[SinkTransaction], Search]:
@@ -319,7 +402,7 @@ class BatchCommit:
                     f"{pending[0].transactional_id} is being ended, and its markers are not written; start again later",
                 )
             time.sleep(0.2)
-        return [entry for entry in transactions if found.logged[entry].ended is not ControlType.COMMIT], found
+        return [entry for entry in transactions if not found.logged[entry].is_committed], found
 
     def _warn_deleted(self, decision: Decision, found: Search, missing: Sequence[SinkTransaction]) -> None:
         """Report rows of aborted transactions that retention, DeleteRecords or the deletion of a topic removed."""
@@ -363,6 +446,10 @@ def _committed(client: Client, entry: SinkTransaction) -> bool:
             return False
         raise
     return True
+
+
+def _by_id(entry: SinkTransaction) -> str:
+    return entry.transactional_id
 
 
 def _missing(found: Search, transactions: Iterable[SinkTransaction]) -> int:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.client import EARLIEST
+from ottla.client.groups import by_topic
+from ottla.client.transactions import describe_producers
 from ottla.protocol.errors import ErrorCode, KafkaError
 from ottla.records.batch import check_crc, iter_batches
 from ottla.records.control import ControlType, parse_control_key
@@ -29,11 +31,19 @@ _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOW
 
 @dataclass(slots=True)
 class LoggedRows:
-    """The rows of a transaction that are in the log, and how the transaction ended."""
+    """The rows of a transaction that are in the log, and how it ended on each partition.
+
+    It may end differently on partitions: Apache Kafka skips the marker of a partition that has no leader in a restart.
+    """
 
     rows: int = 0
-    ended: ControlType | None = None
-    """COMMIT or ABORT; None if no marker was found."""
+    ended: dict[TopicPartition, ControlType | None] = field(default_factory=dict)
+    """COMMIT or ABORT for each partition with rows; None if no marker was found there."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether there is nothing to write again: a commit marker on every partition with rows."""
+        return bool(self.ended) and all(marker is ControlType.COMMIT for marker in self.ended.values())
 
 
 @dataclass(slots=True)
@@ -65,20 +75,30 @@ def search(client: Client, decision: Decision, transactions: Collection[SinkTran
             if transaction is not None and header.is_control:
                 if header.producer_id in open_here:
                     open_here.discard(header.producer_id)
-                    result.logged[transaction].ended = _marker(records, header)
+                    result.logged[transaction].ended[partition] = _marker(records, header)
             elif transaction is not None and header.producer_epoch == transaction.epoch:
                 result.logged[transaction].rows += header.record_count
+                result.logged[transaction].ended.setdefault(partition, None)
                 open_here.add(header.producer_id)
             if header.last_offset >= offsets.last and not open_here:
                 break
     return result
 
 
-def copy_rows(client: Client, producer: Producer, decision: Decision, transactions: Collection[SinkTransaction]) -> int:
-    """Send the rows of transactions again, batch by batch in their order in each partition; return their number."""
-    identities = {(transaction.producer_id, transaction.epoch) for transaction in transactions}
+def copy_rows(
+    client: Client, producer: Producer, decision: Decision, transactions: Collection[SinkTransaction], found: Search
+) -> int:
+    """Send the rows of transactions again where no marker committed them, in their order in each partition.
+
+    Return how many there were.
+    """
     copied = 0
     for partition, offsets in sorted(decision.ranges.items()):
+        identities = {
+            (transaction.producer_id, transaction.epoch)
+            for transaction in transactions
+            if found.logged[transaction].ended.get(partition) is not ControlType.COMMIT
+        }
         start = _log_start(client, partition)
         if start is None:
             continue
@@ -94,6 +114,23 @@ def copy_rows(client: Client, producer: Producer, decision: Decision, transactio
                 producer.send_batch(*partition, bytearray(records[header.position : header.end]))
                 copied += header.record_count
     return copied
+
+
+def open_transactions_on(
+    client: Client, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, dict[int, int]]:
+    """Return producer ids with an open transaction on partitions, as their leaders see it, with its first offset."""
+    opened: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in partitions}
+    for topic, indexes in by_topic(sorted(partitions)).items():
+        present = [index for index in indexes if exists(client, topic, index)]
+        states = client.retrying(lambda: describe_producers(client, topic, present), topics=[topic])  # noqa: B023
+        for index, producers in states.items():
+            opened[topic, index] = {
+                producer.producer_id: producer.current_txn_start_offset
+                for producer in producers
+                if producer.current_txn_start_offset >= 0
+            }
+    return opened
 
 
 def exists(client: Client, topic: str, partition: int = 0) -> bool:
