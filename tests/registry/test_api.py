@@ -32,6 +32,15 @@ def http(cluster: Cluster) -> Http:
     return Http(cluster.registry_url)
 
 
+@pytest.fixture(scope="module")
+def unchanged() -> Iterator[Http]:
+    """A registry with one subject, for requests that change nothing."""
+    with Cluster(registry=True) as cluster:
+        http = Http(cluster.registry_url)
+        http.register("a", record("x"))
+        yield http
+
+
 def test_register_returns_the_same_id_for_the_same_schema(http: Http) -> None:
     first = http.register("a-value", record("x"))
     assert (first.status, first.content_type) == (200, "application/vnd.schemaregistry.v1+json")
@@ -297,8 +306,10 @@ def test_page_of_another_site_is_refused(http: Http) -> None:
         ("PUT", "/mode", {"mode": 5}, 422, 42204),
     ],
 )
-def test_malformed_request_is_refused(http: Http, method: str, path: str, body: Any, status: int, code: int) -> None:
-    http.register("a", record("x"))
+def test_malformed_request_is_refused(
+    unchanged: Http, method: str, path: str, body: Any, status: int, code: int
+) -> None:
+    http = unchanged
     before = http("GET", "/schemas?deleted=true").body
     answer = http(method, path, body)
     assert (answer.status, answer.body["error_code"]) == (status, code), answer
