@@ -25,7 +25,7 @@ import fastavro
 from tests.interop.spark_jars import avro_jars, connector_jars
 
 from bench.peers import Peer, start_apache_kafka
-from bench.spark import PARTITIONS, Cost, best
+from bench.spark_compare import PARTITIONS, Cost, best
 from ottla.client.client import Client
 from ottla.client.producer import Producer
 from ottla.schemas.registry_client import RegistryClient
@@ -101,7 +101,7 @@ def main() -> None:
             reads = Reads(spark, peer, work, registry)
             costs: dict[str, Cost] = {}
             for name, read in reads.all().items():
-                costs[name] = best(args.rounds, write_nowhere, read, broker=peer.pid)
+                costs[name] = best(args.rounds, write_nowhere, read, peer=peer)
                 show(name, costs[name], args.records)
             spark.stop()
         finally:
