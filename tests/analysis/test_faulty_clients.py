@@ -38,7 +38,15 @@ from tests.analysis.faulty_clients import (
     watch,
 )
 from tests.analysis.histories import Histories
-from tests.analysis.verdicts import analyze, check_fenced, check_late_end, check_removed, check_zombie, only_finding
+from tests.analysis.verdicts import (
+    analyze,
+    check_fenced,
+    check_late_end,
+    check_removed,
+    check_stuck,
+    check_zombie,
+    only_finding,
+)
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 RECORDED = FIXTURES / "analysis"
@@ -205,6 +213,12 @@ def test_recorded_slow_poll_shows_in_client_log(client):
 @pytest.mark.parametrize("client", ["java", "kgo"])
 def test_recorded_zombie_is_found_in_client_logs(client):
     check_zombie(analyze("dual-assign", recording(client, "kicked", "client")))
+
+
+@pytest.mark.parametrize("kind", ["ottla-events", "tap"])
+@pytest.mark.parametrize("client", ["java", "kgo"])
+def test_recorded_stuck_last_stable_offset_is_found(client, kind):
+    check_stuck(recording(client, "stuck", kind), kind)
 
 
 def recording(client: str, scenario: str, kind: str) -> Path:

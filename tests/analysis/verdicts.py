@@ -42,6 +42,17 @@ def check_late_end(report: Report, kind: str) -> None:
     assert "stopped:" not in finding.cause
 
 
+def check_stuck(path: Path, kind: str) -> None:
+    """Check the reports on `billing`, which left a transaction open that the coordinator does not abort."""
+    before = analyze("txn-timeout", path)
+    assert not before.has_problem, before.verdict
+    last = max(summary.last_ms or 0 for summary in before.inputs)
+    finding = only_finding(analyze("txn-timeout", path, now_ms=last + 3_600_000))
+    assert {"orders-0", "orders-1"} <= set(finding.facts["partitions"])
+    assert "orders-0" in finding.facts["LSO held back"]
+    assert ("hangs in Ongoing" in finding.title) == (kind != "tap")
+
+
 def check_fenced(report: Report) -> None:
     """Check the report on `old`, which `new` fenced."""
     finding = only_finding(report)

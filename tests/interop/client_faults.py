@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.analysis.faulty_clients import (
+    NEVER,
     POLL_INTERVAL_MS,
     Watched,
     fenced,
@@ -23,6 +24,7 @@ from tests.analysis.faulty_clients import (
     late_end,
     produce,
     slow_polls,
+    stuck,
     watch,
 )
 
@@ -42,6 +44,7 @@ class JavaFaults:
 
     def __init__(self, folder: Path) -> None:
         self._java = JavaClients(log_file=folder / "client.log", log_level="DEBUG")
+        self.transactions: list[JavaProducer] = []
 
     def producer(self, run: Watched, name: str, timeout_ms: int) -> JavaProducer:
         """Open a transactional producer."""
@@ -126,6 +129,7 @@ class KgoFaults:
         self._folder = folder
         self._program = str(build_program(Path(__file__).resolve().parent / "go_faults"))
         self._clients: list[KgoClient] = []
+        self.transactions: list[KgoClient] = []
 
     def _open(self, run: Watched, **settings: Any) -> KgoClient:
         client = KgoClient(self._program, run, self._folder, settings)
@@ -216,7 +220,10 @@ SCENARIOS: dict[str, Callable[[Watched, Any], None]] = {
     "fenced": lambda run, clients: fenced(run, clients.producer),
     "slow-poll": lambda run, clients: clients.slow_poll(run),
     "kicked": lambda run, clients: kicked(run, clients.consumer),
+    "stuck": lambda run, clients: clients.transactions.append(stuck(run, clients.producer)),
 }
+NEVER_ABORTED = {"stuck": {name.replace(".", "_"): value for name, value in NEVER.items()}}
+"""Scenarios whose transactions stay open: clients, which abort when they are closed, outlive the cluster."""
 
 
 @contextmanager
@@ -224,12 +231,11 @@ def played(client: str, scenario: str, folder: Path) -> Iterator[dict[str, Path]
     """Play a scenario with a kind of client; yield its inputs by kind, the clients' logs as `client`."""
     logs = folder / "clients"
     logs.mkdir()
-    with watch(folder) as run:
+    with ExitStack() as outlive, watch(folder, **NEVER_ABORTED.get(scenario, {})) as run:
         clients = CLIENTS[client](logs)
-        try:
+        with ExitStack() as inside:
+            (outlive if scenario in NEVER_ABORTED else inside).callback(clients.close)
             SCENARIOS[scenario](run, clients)
-        finally:
-            clients.close()
     yield {**run.inputs, "client": logs}
 
 

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ottla.analysis.analyses import ANALYSES
 from ottla.analysis.engine import find_pieces, run_here
-from tests.analysis.verdicts import analyze, check_fenced, check_late_end, check_removed, check_zombie
+from tests.analysis.verdicts import analyze, check_fenced, check_late_end, check_removed, check_stuck, check_zombie
 
 from .client_faults import CLIENTS, played
 from .test_franz_go import run_suite
@@ -29,7 +29,7 @@ HOUR_MS = 3_600_000
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_faults_are_found_in_every_input(client: str, tmp_path: Path) -> None:
-    for scenario in ("late-end", "fenced", "slow-poll", "kicked"):
+    for scenario in ("late-end", "fenced", "slow-poll", "kicked", "stuck"):
         folder = tmp_path / scenario
         folder.mkdir()
         with played(client, scenario, folder) as inputs:
@@ -37,6 +37,9 @@ def test_client_faults_are_found_in_every_input(client: str, tmp_path: Path) -> 
                 check_removed(analyze("client-trace", inputs["client"], topic="orders", partition=0))
             elif scenario == "kicked":
                 check_zombie(analyze("dual-assign", inputs["client"]))
+            elif scenario == "stuck":
+                for kind in ("ottla-events", "tap", "kafka-log"):
+                    check_stuck(inputs[kind], kind)
             else:
                 for kind in ("ottla-events", "tap", "client"):
                     report = analyze("txn-timeout", inputs[kind])
