@@ -22,7 +22,7 @@ AUTHORIZATION_ERRORS = {29, 30, 31, 53, 65}
 
 
 @pytest.fixture(scope="module")
-def answers() -> dict[str, dict[str, Any]]:
+def responses() -> dict[str, dict[str, Any]]:
     with Cluster(configs={**SETTINGS, "listeners": "SASL_PLAINTEXT://127.0.0.1:0"}) as cluster:
         host, _, port = cluster.bootstrap.rpartition(":")
         return run_matrix(host, int(port))

@@ -220,7 +220,7 @@ def test_init_completes_when_record_is_durable():
 
 
 @pytest.mark.parametrize(
-    ("log_error", "answer"),
+    ("log_error", "response"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
