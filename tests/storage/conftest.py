@@ -27,7 +27,7 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture(params=["memory", "real"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[tuple[Disk, str]]:
+def location(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[tuple[Disk, str]]:
     """Return a disk and a folder on it; the test runs on every kind of disk."""
     disk: Disk
     if request.param == "memory":
