@@ -111,9 +111,12 @@ def web(console):
     return Web(console.address)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Chromium of the system; tests are skipped where there is none."""
+    """Chromium of the system; tests are skipped where there is none.
+
+    Not for the session: while Playwright is open, its event loop runs in this thread and no other can.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="browser tests need: pip install playwright")
     if CHROMIUM is None:
         pytest.skip("browser tests need a browser (Debian: apt-get install chromium)")
