@@ -34,6 +34,7 @@ from ottla.storage.check.repair import repair
 from ottla.storage.environment import StorageEnvironment
 from ottla.storage.names import METADATA_TOPIC, TopicPartition
 from ottla.world.clock import VirtualClock
+from ottla.world.disk import write_atomic
 from ottla.world.disk_memory import MemoryDisk
 from ottla.world.random import SeededRandom
 from ottla.world.world import World
@@ -56,6 +57,7 @@ CONFIG = parse_server_properties(
 )
 KINDS = ("delete", "empty", "truncate", "flip", "append", "swap", "duplicate", "record")
 COMMAND = re.compile(r"`ottla log repair (\S+?)(?: --metadata (skip|truncate))?`")
+OTHER_NODE = re.compile(r"meta\.properties: the directory belongs to node .* or correct node\.id in that file")
 COMPACTED = ("compacted", "__consumer_offsets", "__transaction_state")
 METADATA_FOLDER = f"/data/{METADATA_TOPIC}-0/"
 
@@ -319,6 +321,11 @@ def _follow(world: World, sentence: str) -> list[str]:
     """Run the command that a refusal names, and return what it did."""
     assert "\n" not in sentence, sentence
     assert "/data" in sentence, f"names no file: {sentence}"
+    if OTHER_NODE.search(sentence):  # a changed number cannot be told from another node's directory
+        properties = "/data/meta.properties"
+        corrected = re.sub(rb"(?m)^node\.id=.*$", b"node.id=1", world.disk.read(properties))
+        write_atomic(world.disk, properties, corrected)
+        return [f"{properties}: corrected node.id"]
     command = COMMAND.search(sentence)
     assert command is not None, f"names no command: {sentence}"
     env = StorageEnvironment(world.disk, VirtualClock(), SeededRandom(3))

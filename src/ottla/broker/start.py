@@ -315,7 +315,10 @@ def _identify(
         )
         return fresh.directory_id
     if meta.node_id != node_id:
-        raise StartError(f"{directory.path} belongs to node {meta.node_id}, not to node {node_id} (node.id)")
+        raise StartError(
+            f"{directory.path}/meta.properties: the directory belongs to node {meta.node_id}, not to node {node_id}; "
+            f"start it with `-c node.id={meta.node_id}`, or correct node.id in that file"
+        )
     if meta.directory_id is None:
         meta = replace(meta, directory_id=Uuid(world.random.uuid()), cluster_id=cluster_id, version=1)
         write_meta_properties(world.disk, directory.path, meta, now)
