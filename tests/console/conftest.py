@@ -1,5 +1,6 @@
 """A cluster with data, its console, and a browser: Debian's chromium, driven by Playwright."""
 
+import contextlib
 import re
 import shutil
 
@@ -17,13 +18,20 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 HOSTILE = "<img src=x onerror=alert(1)>\"'`${7*7}{{7*7}}\u202e\x1b[31m"
 
 
-@pytest.fixture(scope="session")
-def cluster():
-    """Three brokers with records, groups, transactions and hostile names."""
+@contextlib.contextmanager
+def filled_cluster():
+    """Start three brokers with records, groups, transactions and hostile names."""
     topics = {"orders": {"partitions": 3, "replication_factor": 3}, "payments": 2, "empty": 1}
     with Cluster(brokers=3, topics=topics, registry=True) as started:
         with Client(started.bootstrap, client_id=HOSTILE) as client:
             fill(client)
+        yield started
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A cluster whose topic orders no test changes."""
+    with filled_cluster() as started:
         yield started
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ottla.testing import Cluster
-from tests.console.conftest import HOSTILE
+from tests.console.conftest import HOSTILE, filled_cluster
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PAGES = [
@@ -23,6 +23,18 @@ PAGES = [
 ]
 
 pytestmark = pytest.mark.xdist_group("console browser")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A cluster of these tests alone: they write to its topics."""
+    with filled_cluster() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def console(cluster, serve):
+    return serve(cluster.bootstrap, registry=cluster.registry_url)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

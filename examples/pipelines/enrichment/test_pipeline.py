@@ -3,6 +3,8 @@
 import json
 import random
 
+from pipeline import enriched
+
 START = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 MINUTE = 60_000
 CUSTOMERS = {"c0": "Ada", "c1": "Bo", "c2": "Cy"}
@@ -83,8 +85,8 @@ def test_paid_orders_and_dead_letters_are_those_of_plain_python_after_a_kill(spa
     run()
 
     good, dead = plain(orders, payments)
-    enriched = [json.loads(row["value"]) for row in spark_kafka.read("orders-paid").collect()]
-    assert sorted(enriched, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
+    written = [json.loads(row["value"]) for row in spark_kafka.read("orders-paid").collect()]
+    assert sorted(written, key=lambda row: row["order"]) == sorted(good, key=lambda row: row["order"])
     letters = spark_kafka.read("orders-dead", includeHeaders="true").collect()
     reasons = [(row["value"].decode(), bytes(row["headers"][0]["value"]).decode()) for row in letters]
     assert sorted(reasons) == sorted(dead)

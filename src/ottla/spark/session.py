@@ -86,7 +86,8 @@ def session(
     if local:
         _choose_local_interpreter()
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        if SHUFFLE_PARTITIONS not in config:
+        # A session that runs already keeps its own number.
+        if SHUFFLE_PARTITIONS not in config and SparkSession.getActiveSession() is None:
             settings |= shuffle_settings(_cores(chosen))
     elif "spark.pyspark.python" not in config:
         _choose_cluster_interpreter()

@@ -385,11 +385,11 @@ def test_schema_may_gain_columns_but_not_change_types() -> None:
         ({"bootstrap": None}, "use one of them"),
         ({"format": "csv"}, "--format must be one of parquet, delta, iceberg, not csv"),
         ({"by": "week"}, "--by must be one of none, date, hour, not week"),
-        ({"value": "xml"}, "--value must be one of string, json, binary, avro, protobuf, not xml"),
+        ({"value": "xml"}, "--value must be one of string, json, binary, avro, protobuf, registry, not xml"),
         ({"value": "avro"}, "--value avro needs --schema"),
         ({"value": "protobuf", "schema_file": __file__}, "needs --message"),
         ({"value": "avro", "schema_file": "x.avsc"}, r"--schema x\.avsc: there is no such file"),
-        ({"schema_file": __file__}, "--schema is for values of json, avro or protobuf, and --value is string"),
+        ({"schema_file": __file__}, "--schema is for values of json, avro or protobuf files, and --value is string"),
         ({"target_bytes": 5}, "--target-size must be at least 64k"),
     ],
 )

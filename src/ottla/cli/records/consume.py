@@ -128,13 +128,15 @@ def consume(
         typer.Option("-K", metavar="TEXT", help="Print the key and this text before the value.", show_default=False),
     ] = None,
     key_form: Annotated[
-        Form | None, typer.Option("--key-form", help=f"Print keys in this form: {FORM_HELP}.", show_default="raw")
+        Form | None,
+        typer.Option("--key-form", metavar="FORM", help=f"Print keys in this form: {FORM_HELP}.", show_default="raw"),
     ] = None,
     value_form: Annotated[
         Form | None,
         typer.Option(
             "--value",
             "--value-form",
+            metavar="FORM",
             help=f"Print values and headers in this form: {FORM_HELP}.",
             show_default="raw",
         ),

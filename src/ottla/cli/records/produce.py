@@ -76,7 +76,7 @@ def register(app: typer.Typer) -> None:
         "ottla produce orders -K : -H source=shell    key:value on each line",
         "ottla produce orders --from-json < records.jsonl",
         """echo '{"key": "a", "value": "b"}' | ottla produce orders --from-json""",
-        """echo '{"id": "o-1"}' | ottla produce orders --value avro --schema order.avsc --registry http://localhost:8081""",
+        "ottla produce orders --value avro --registry http://localhost:8081",
     )
 
 
@@ -143,11 +143,18 @@ def produce(
         ),
     ] = False,
     key_form: Annotated[
-        Form | None, typer.Option("--key-form", help=f"Read keys in this form: {FORM_HELP}.", show_default="raw")
+        Form | None,
+        typer.Option("--key-form", metavar="FORM", help=f"Read keys in this form: {FORM_HELP}.", show_default="raw"),
     ] = None,
     value_form: Annotated[
         Form | None,
-        typer.Option("--value", "--value-form", help=f"Read values in this form: {FORM_HELP}.", show_default="raw"),
+        typer.Option(
+            "--value",
+            "--value-form",
+            metavar="FORM",
+            help=f"Read values in this form: {FORM_HELP}.",
+            show_default="raw",
+        ),
     ] = None,
     subject: Annotated[
         str | None,

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
         registry,
         "ottla registry -b localhost:9092",
         "ottla registry -b kafka.example:9092 --listen 8085",
-        "ottla registry --listen 0.0.0.0:8081 --tls-certificate server.pem --users users.toml",
+        "ottla registry --listen 8443 --tls-certificate s.pem --users users.toml",
     )
 
 

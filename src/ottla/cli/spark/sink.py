@@ -32,10 +32,10 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(*, as_json: AsJson = False, cluster: ClusterOptions) -> None:
-    """List queries with an exactly-once sink: the last decided batch and open transactions.
+    """List the queries that write exactly once.
 
-    A query that is `in doubt` stopped while it committed a batch: its next start, or `ottla sink retire`, makes the
-    rest of that batch visible.
+    Shows the last decided batch and the open transactions of each. A query that is `in doubt` stopped while it
+    committed a batch: its next start, or `ottla sink retire`, makes the rest of that batch visible.
     """
     with cluster.connect() as client:
         rows = [_row(client, query) for _, query in sorted(list_queries(client).items())]
@@ -75,9 +75,10 @@ def retire(
     as_json: AsJson = False,
     cluster: ClusterOptions,
 ) -> None:
-    """Finish the last batch of queries, abort their open transactions, and delete their bookkeeping.
+    """Finish and forget queries that write exactly once.
 
-    Do so when a checkpoint is deleted or not used any more. A query that is started again from a retired checkpoint may
+    Finishes the last batch of each, aborts its open transactions and deletes its bookkeeping. Do so when a checkpoint
+    is deleted or not used any more. A query that is started again from a retired checkpoint may
     write its last batch a second time. Brokers remove the transactional ids after transactional.id.expiration.ms.
     """
     names = [*(queries or ()), *(_query_id(folder) for folder in checkpoint or ())]
