@@ -91,6 +91,7 @@ def strange_broker(talk: Callable[[socket.socket], None]) -> Iterator[str]:
         ("localhost", ("localhost", 9092)),
         (":1234", ("localhost", 1234)),
         ("[::1]:9093", ("::1", 9093)),
+        ("fe80::1", ("fe80::1", 9092)),
         (" broker.example.org:19092 ", ("broker.example.org", 19092)),
     ],
 )
@@ -98,7 +99,7 @@ def test_address_is_parsed(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["host:port", "host:0", "host:70000"])
+@pytest.mark.parametrize("text", ["host:port", "host:0", "host:70000", "host:1:2", "host:"])
 def test_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not host:port"):
         parse_address(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -461,11 +462,21 @@ class Client:
         return connection
 
 
+def _is_ipv6(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).version == 6
+    except ValueError:
+        return False
+
+
 def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port`; the port is 9092 if none is given."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or host.endswith(":") or (host and host.count(":") and not host.endswith("]")):
-        host, port = text.strip(), "9092"
+    """Return host and port of `host:port`; the port is 9092 if none is given. IPv6 may be in brackets."""
+    address = text.strip()
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]") or _is_ipv6(address):
+        host, port = address, "9092"
+    elif ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(f"{text!r} is not host:port")
     if not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not host:port")
     return host.strip("[]") or "localhost", int(port)
