@@ -142,8 +142,8 @@ def test_acknowledged_records_are_not_redelivered_after_kills(
             while len(acquired) <= RECORDS:
                 for first, last in reader.fetch():
                     acquired.update(range(first, last + 1))
-            while acquired := reader.fetch_once():
-                for first, last in acquired:
+            while ranges := reader.fetch_once():
+                for first, last in ranges:
                     acquired.update(range(first, last + 1))
             assert not over & acquired, f"{name} gave again {sorted(over & acquired)[:5]}"
             talk.close()

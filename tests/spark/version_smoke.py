@@ -56,8 +56,8 @@ def main(spec: dict[str, str]) -> None:
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
     table = reader.option("subscribe", "orders").load()
     results["network"] = [table.count(), table.filter("offset < 10").count(), table.filter("partition = 1").count()]
-    results["tasks"] = [frame.rdd.getNumPartitions() for frame in (table.filter("partition = 1"), table)]
-    log = spark.read.format("ottla-log").option("subscribe", "orders").load(spec["log_dir"])
+    log = spark.read.format("ottla-log").options(subscribe="orders", minPartitions=2).load(spec["log_dir"])
+    results["tasks"] = [frame.rdd.getNumPartitions() for frame in (log.filter("partition = 1"), log)]
     results["log"] = log.count()
     sink = table.select("key", "value").write.format("ottla").option("kafka.bootstrap.servers", spec["bootstrap"])
     sink.option("topic", "copied").mode("append").save()
