@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schema import Message
     from ottla.server.connection import Part
     from ottla.testing.control.requests import ReceivedRequest
+    from ottla.world.clock import Clock
 
     Answer = Sequence[Part] | Pending[Sequence[Part]] | None
     """A response frame in parts, a response to come, or None: no response is sent."""
@@ -102,3 +103,35 @@ def join_parts(parts: Sequence[Part]) -> bytes:
             pieces.append(part.read(0, len(part)))
             part.release()
     return b"".join(pieces)
+
+
+def lose_response(exchange: Exchange) -> Answer:
+    """Let the broker handle the request, and close the connection without a response."""
+
+    def close(parts: Sequence[Part]) -> None:
+        release_parts(parts)
+        exchange.close(abort=True)
+
+    return then(exchange.serve(exchange.request), close)
+
+
+def cut_response(exchange: Exchange, after: int | None = None) -> Answer:
+    """Send only the first `after` bytes of the response (half of it by default), and close the connection."""
+
+    def shorten(parts: Sequence[Part]) -> Sequence[Part]:
+        frame = join_parts(parts)
+        exchange.close(abort=False)
+        return [frame[: len(frame) // 2 if after is None else after]]
+
+    return then(exchange.serve(exchange.request), shorten)
+
+
+def delay_response(exchange: Exchange, clock: Clock, seconds: float) -> Answer:
+    """Let the broker handle the request at once, and send its response later."""
+
+    def delay(parts: Sequence[Part]) -> Pending[Sequence[Part]]:
+        pending: Pending[Sequence[Part]] = Pending(effect_applied=True)
+        clock.call_later(seconds, complete, pending, parts)
+        return pending
+
+    return then(exchange.serve(exchange.request), delay)

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ottla.events import NO_EVENT_LOG
 from ottla.pending import Pending
 from ottla.protocol.schema import Struct
-from ottla.testing.control.exchange import complete, join_parts, release_parts, then
+from ottla.testing.control.exchange import (
+    complete,
+    cut_response,
+    delay_response,
+    join_parts,
+    lose_response,
+    release_parts,
+    then,
+)
 from ottla.testing.control.matching import (
     RequestMatch,
     api_keys,
@@ -207,12 +215,7 @@ class RuleBuilder:
         check_seconds(seconds)
 
         def act(_: Rule, exchange: Exchange) -> Any:
-            def delayed(parts: Sequence[Part]) -> Pending[Sequence[Part]]:
-                pending: Pending[Sequence[Part]] = Pending(effect_applied=True)
-                self._rules.clock.call_later(seconds, complete, pending, parts)
-                return pending
-
-            return then(exchange.serve(exchange.request), delayed)
+            return delay_response(exchange, self._rules.clock, seconds)
 
         return self._add("delay_response", act)
 
@@ -241,12 +244,8 @@ class RuleBuilder:
         """Close the connection without a response: before the request is handled, or after."""
 
         def act(_: Rule, exchange: Exchange) -> Any:
-            def close(parts: Sequence[Part]) -> None:
-                release_parts(parts)
-                exchange.close(abort=True)
-
             if after_handling:
-                return then(exchange.serve(exchange.request), close)
+                return lose_response(exchange)
             exchange.close(abort=True)
             return None
 
@@ -258,12 +257,7 @@ class RuleBuilder:
             raise ValueError(f"cut: {after!r} is not a number of bytes")
 
         def act(_: Rule, exchange: Exchange) -> Any:
-            def shorten(parts: Sequence[Part]) -> Sequence[Part]:
-                frame = join_parts(parts)
-                exchange.close(abort=False)
-                return [frame[: len(frame) // 2 if after is None else after]]
-
-            return then(exchange.serve(exchange.request), shorten)
+            return cut_response(exchange, after)
 
         return self._add("cut", act)
 

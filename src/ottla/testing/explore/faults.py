@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.protocol.error_codes import ErrorCode
 from ottla.testing.control import cluster_changes
-from ottla.testing.control.exchange import complete, join_parts, release_parts, then
+from ottla.testing.control.exchange import cut_response, delay_response, lose_response
 from ottla.testing.control.partition_errors import requested_partitions
 from ottla.testing.control.rules import NOT_HANDLED
 from ottla.testing.explore.points import API_NAMES, COORDINATOR
 from ottla.testing.explore.possible_errors import DESTRUCTIVE, is_fatal, possible_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from ottla.pending import Pending
-    from ottla.server.connection import Part
     from ottla.testing.control.controlled_cluster import ControlledCluster
     from ottla.testing.control.exchange import Exchange
     from ottla.testing.explore.points import Point
@@ -121,35 +119,15 @@ def _disconnect(injection: Injection) -> Any:
 
 
 def _lose_response(injection: Injection) -> Any:
-    exchange = injection.exchange
-
-    def close(parts: Sequence[Part]) -> None:
-        release_parts(parts)
-        exchange.close(abort=True)
-
-    return then(exchange.serve(exchange.request), close)
+    return lose_response(injection.exchange)
 
 
 def _cut_response(injection: Injection) -> Any:
-    exchange = injection.exchange
-
-    def shorten(parts: Sequence[Part]) -> Sequence[Part]:
-        frame = join_parts(parts)
-        exchange.close(abort=False)
-        return [frame[: len(frame) // 2]]
-
-    return then(exchange.serve(exchange.request), shorten)
+    return cut_response(injection.exchange)
 
 
 def _delay_response(injection: Injection) -> Any:
-    from ottla.pending import Pending
-
-    def delay(parts: Sequence[Part]) -> Pending[Sequence[Part]]:
-        pending: Pending[Sequence[Part]] = Pending(effect_applied=True)
-        injection.cluster.rules.clock.call_later(injection.late_seconds, complete, pending, parts)
-        return pending
-
-    return then(injection.exchange.serve(injection.exchange.request), delay)
+    return delay_response(injection.exchange, injection.cluster.rules.clock, injection.late_seconds)
 
 
 def _throttle(injection: Injection) -> Any:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ottla.testing.control.report import format_time
+from ottla.testing.explore.text_report import VERDICTS, runs_by_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERDICTS = ("passed", "reported", "failed", "not reached")
 ROW_HEIGHT, CLIENT_X, BROKER_X = 26, 170, 720
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6573; --line: #d8dde4; --paper: #ffffff; --tint: #f4f6f8;
@@ -125,12 +124,9 @@ def _shape(entry: dict[str, Any], y: int) -> str:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> str:
-    counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        counts[row["role"], row["api"], row["fault"]][row["verdict"]] += row["runs"]
     heads = "".join(f"<th>{escape(name)}</th>" for name in ("role", "API", "fault", *VERDICTS))
     lines = []
-    for key, verdicts in sorted(counts.items()):
+    for key, verdicts in runs_by_verdict(rows):
         cells = "".join(f"<td>{escape(value)}</td>" for value in key)
         for verdict in VERDICTS:
             mark = ' class="n bad"' if verdict == "failed" and verdicts[verdict] else ' class="n"'

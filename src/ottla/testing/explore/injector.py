@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.events import for_people
@@ -30,7 +31,8 @@ class Injector:
 
     def __init__(self, cluster: ControlledCluster, schedule: Schedule, late_seconds: float) -> None:
         self._cluster = cluster
-        self._schedule = schedule
+        self.schedule = schedule
+        self.started = time.monotonic()
         self._late_seconds = late_seconds
         self._counter = PointCounter()
         self.visits: list[Visit] = []
@@ -55,7 +57,7 @@ class Injector:
             situation = self._situation(exchange)
             self.visits.append(Visit(points[-1], situation, received.time_ms, received.client_id, received.node))
         result: Any = NOT_HANDLED
-        for index, planned in enumerate(self._schedule.faults):
+        for index, planned in enumerate(self.schedule.faults):
             if planned.point in points and index not in self.injected:
                 self.injected[index] = received.time_ms
                 if result is NOT_HANDLED:
@@ -81,7 +83,7 @@ class Injector:
             for event in self._cluster.events()
             if event["kind"].startswith(TIMELINE_KINDS)
         ]
-        for index, planned in enumerate(self._schedule.faults):
+        for index, planned in enumerate(self.schedule.faults):
             time_ms = self.injected.get(index)
             if time_ms is not None:
                 fault = TimelineEntry(time_ms, planned.describe(), planned.point.api, fault=True)

@@ -12,6 +12,7 @@ from ottla.testing.explore.schedule import CLEAN, Schedule
 if TYPE_CHECKING:
     from ottla.testing.explore.points import Visit
 
+NOT_REACHED = "not reached"
 CLIENT_LIBRARIES = frozenset({"confluent_kafka", "cimpl", "aiokafka", "kafka", "ottla"})
 
 
@@ -118,6 +119,12 @@ class Result:
     def ok(self) -> bool:
         """Whether the test was explored and no failure was found."""
         return not self.findings and self.problem is None
+
+    def count(self, schedule: Schedule, outcome: Outcome) -> None:
+        """Add the verdict on a run to the table, for each fault of its schedule."""
+        for index, planned in enumerate(schedule.faults):
+            verdict = outcome.verdict.value if index in outcome.injected else NOT_REACHED
+            self.table[planned.point.role, planned.point.api, str(planned.fault), verdict] += 1
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""

@@ -169,12 +169,12 @@ class ItemExploration:
 
 def _failure_text(result: Result, described: dict[str, Any]) -> str:
     if result.problem is not None:
-        return f"{summary(result)}"
+        return summary(described)
     findings = [
         finding_text(finding, fields["replay"])
         for finding, fields in zip(result.findings, described["findings"], strict=True)
     ]
-    return "\n\n".join([*findings, result_text(result)])
+    return "\n\n".join([*findings, result_text(described)])
 
 
 def write_summary(terminal: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -193,23 +193,12 @@ def write_summary(terminal: pytest.TerminalReporter, config: pytest.Config) -> N
 
     terminal.section("Kafka fault exploration")
     for result in results:
-        terminal.line(_summary_line(result))
+        terminal.line(summary(result))
         for note in dict.fromkeys(result["notes"]):
             terminal.line(f"  note: {note}")
     path = Path(config.getoption("kafka_report") or config.rootpath / "kafka-explore.html")
     path.write_text(html_report(results), encoding="utf-8")
     terminal.line(f"report: {path}")
-
-
-def _summary_line(result: dict[str, Any]) -> str:
-    if result["problem"]:
-        return f"{result['name']}: not explored: {result['problem']}"
-    left = f", {result['left_out']} schedules left out" if result["left_out"] else ""
-    failures = len(result["findings"])
-    return (
-        f"{result['name']}: {failures} failure{'' if failures == 1 else 's'}; {result['runs']} runs in "
-        f"{result['seconds']:.1f} s, {result['points']} points of {result['kinds_of_points']} kinds{left}"
-    )
 
 
 def _combinations(config: pytest.Config) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.testing.explore.injector import Injector
@@ -34,7 +33,7 @@ class RemoteExploration:
         self._promises = PromiseChecker(self._options)
         self._runs: Generator[Schedule, Outcome, None] = self._strategy.runs()
         self._next: Schedule | None = next(self._runs)
-        self._run: tuple[Schedule, Injector, float] | None = None
+        self._run: Injector | None = None
         self._run_number = 0
 
     def next_run(self) -> dict[str, Any]:
@@ -46,7 +45,7 @@ class RemoteExploration:
         self._cluster.reset()
         self._run_number += 1
         schedule = self._next
-        self._run = schedule, Injector(self._cluster, schedule, self._options.late_seconds), time.monotonic()
+        self._run = Injector(self._cluster, schedule, self._options.late_seconds)
         return {
             "exploration": self.number,
             "done": False,
@@ -59,24 +58,13 @@ class RemoteExploration:
         """Take the test's verdict on the run in progress; `reported` if the client library reported the fault."""
         if self._run is None:
             raise ExplorationStateError("no run is in progress; ask for the next one first")
-        schedule, injector, started = self._run
-        self._run = None
-        injector.remove()
+        injector, self._run = self._run, None
+        schedule = injector.schedule
         verdict = RunVerdict.PASSED if passed else RunVerdict.FAILED
         names = [planned.fault.code.name for planned in schedule.faults if planned.fault.code is not None]
         if not passed and schedule.reported and (reported or any(name in message for name in names)):
             verdict = RunVerdict.REPORTED
-        outcome = Outcome(
-            verdict,
-            message,
-            visits=injector.visits,
-            injected=frozenset(injector.injected),
-            seconds=time.monotonic() - started,
-        )
-        if outcome.verdict is RunVerdict.PASSED:
-            self._promises.check(self._cluster, schedule, outcome)
-        if outcome.failed:
-            outcome.timeline = injector.timeline()
+        outcome = self._promises.conclude(self._cluster, injector, verdict, message)
         try:
             self._next = self._runs.send(outcome)
         except StopIteration:

@@ -44,7 +44,24 @@ class PromiseChecker:
         self.clean_seconds = 0.0
         """The duration of the longest clean run."""
 
-    def check(self, cluster: ControlledCluster, schedule: Schedule, outcome: Outcome) -> None:
+    def conclude(self, cluster: ControlledCluster, injector: Injector, verdict: RunVerdict, message: str) -> Outcome:
+        """End a run: stop injecting, check the promises if the test passed, and add the timeline of a failure."""
+        seconds = time.monotonic() - injector.started
+        injector.remove()
+        outcome = Outcome(
+            verdict,
+            message,
+            visits=injector.visits,
+            injected=frozenset(injector.injected),
+            seconds=seconds,
+        )
+        if outcome.verdict is RunVerdict.PASSED:
+            self._check(cluster, injector.schedule, outcome)
+        if outcome.failed:
+            outcome.timeline = injector.timeline()
+        return outcome
+
+    def _check(self, cluster: ControlledCluster, schedule: Schedule, outcome: Outcome) -> None:
         """Fail a run whose test passed although a promise was broken."""
         history = cluster.history()
         checks = list(self._options.checks)
@@ -84,23 +101,9 @@ class Runner:
         """Run the test with the faults of a schedule. `call` runs it and returns the exception that it raised."""
         cluster = self.cluster()
         injector = Injector(cluster, schedule, self._options.late_seconds)
-        started = time.monotonic()
         error = call(cluster)
-        seconds = time.monotonic() - started
-        injector.remove()
-        outcome = Outcome(
-            judge(error, schedule),
-            "" if error is None else _message(error),
-            visits=injector.visits,
-            injected=frozenset(injector.injected),
-            seconds=seconds,
-        )
-        if type(error).__name__ == "Skipped":
-            outcome.verdict = RunVerdict.SKIPPED
-        if outcome.verdict is RunVerdict.PASSED:
-            self._promises.check(cluster, schedule, outcome)
-        if outcome.failed:
-            outcome.timeline = injector.timeline()
+        verdict = RunVerdict.SKIPPED if type(error).__name__ == "Skipped" else judge(error, schedule)
+        outcome = self._promises.conclude(cluster, injector, verdict, "" if error is None else _message(error))
         if error is not None:
             traceback.clear_frames(error.__traceback__)
         del error

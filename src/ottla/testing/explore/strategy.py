@@ -27,7 +27,6 @@ CLEAN_RUNS = 2
 REPRESENTATIVES = 3
 MAX_FAULTS = 5
 EARLIER_TRIES = 4
-NOT_REACHED = "not reached"
 _GROUP_APIS = frozenset({"JoinGroup", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat"})
 
 
@@ -93,7 +92,7 @@ class Strategy:
                 self.result.left_out = len(schedules) - number
                 return
             outcome = yield from self._run(schedule)
-            self._count(schedule, outcome)
+            self.result.count(schedule, outcome)
             if outcome.failed:
                 yield from self._shrink(schedule, outcome)
 
@@ -138,11 +137,6 @@ class Strategy:
         return schedules[self._options.shard :: self._options.shards]
 
     # What happened
-
-    def _count(self, schedule: Schedule, outcome: Outcome) -> None:
-        for index, planned in enumerate(schedule.faults):
-            verdict = outcome.verdict.value if index in outcome.injected else NOT_REACHED
-            self.result.table[planned.point.role, planned.point.api, str(planned.fault), verdict] += 1
 
     def _shrink(self, schedule: Schedule, outcome: Outcome) -> Runs:
         """Find the fewest faults at the earliest points that still fail, and repeat them."""
@@ -195,9 +189,7 @@ def replay(name: str, schedule: Schedule, repetitions: int) -> Generator[Schedul
     for _ in range(repetitions):
         outcome = yield schedule
         result.runs += 1
-        for index, planned in enumerate(schedule.faults):
-            verdict = outcome.verdict.value if index in outcome.injected else NOT_REACHED
-            result.table[planned.point.role, planned.point.api, str(planned.fault), verdict] += 1
+        result.count(schedule, outcome)
         if len(outcome.injected) < len(schedule.faults):
             result.notes.append("a fault of the schedule did not happen: the test did not send that request")
         if outcome.failed and finding is None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.testing.control.report import format_time
-from ottla.testing.explore.strategy import NOT_REACHED
+from ottla.testing.explore.outcome import NOT_REACHED
 
 if TYPE_CHECKING:
-    from ottla.testing.explore.outcome import Finding, Result
+    from collections.abc import Sequence
+
+    from ottla.testing.explore.outcome import Finding
 
 VERDICTS = ("passed", "reported", "failed", NOT_REACHED)
 
@@ -31,33 +33,38 @@ def finding_text(finding: Finding, replay: str) -> str:
     return "\n".join(lines)
 
 
-def result_text(result: Result) -> str:
+def result_text(result: dict[str, Any]) -> str:
     """Return one line about an exploration, its notes, and the table of what was explored."""
-    lines = [summary(result), *(f"note: {note}" for note in dict.fromkeys(result.notes))]
-    if result.table:
-        lines += ["", *table_lines(result)]
+    lines = [summary(result), *(f"note: {note}" for note in dict.fromkeys(result["notes"]))]
+    if result["table"]:
+        lines += ["", *table_lines(result["table"])]
     return "\n".join(lines)
 
 
-def summary(result: Result) -> str:
-    """Return one line: how much was explored and what was found."""
-    if result.problem is not None:
-        return f"{result.name}: not explored: {result.problem}"
-    count = f"{len(result.findings)} failures" if len(result.findings) != 1 else "1 failure"
-    left = f", {result.left_out} schedules left out" if result.left_out else ""
+def summary(result: dict[str, Any]) -> str:
+    """Return one line about a result in the form of `Result.to_json`: how much was explored and what was found."""
+    if result["problem"] is not None:
+        return f"{result['name']}: not explored: {result['problem']}"
+    failures = len(result["findings"])
+    left = f", {result['left_out']} schedules left out" if result["left_out"] else ""
     return (
-        f"{result.name}: {count}; {result.runs} runs in {result.seconds:.1f} s, "
-        f"{result.points} points of {result.kinds_of_points} kinds{left}"
+        f"{result['name']}: {failures} failure{'' if failures == 1 else 's'}; {result['runs']} runs in "
+        f"{result['seconds']:.1f} s, {result['points']} points of {result['kinds_of_points']} kinds{left}"
     )
 
 
-def table_lines(result: Result) -> list[str]:
-    """Return the table of role, API and fault with the number of runs by verdict."""
+def runs_by_verdict(table: Sequence[dict[str, Any]]) -> list[tuple[tuple[str, str, str], Counter[str]]]:
+    """Return the number of runs by verdict for each role, API and fault, in their order."""
     rows: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for (role, api, fault, verdict), runs in result.table.items():
-        rows[role, api, fault][verdict] += runs
+    for row in table:
+        rows[row["role"], row["api"], row["fault"]][row["verdict"]] += row["runs"]
+    return sorted(rows.items(), key=lambda item: item[0])
+
+
+def table_lines(table: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the table of role, API and fault with the number of runs by verdict."""
     lines = [f"{'role':<12} {'API':<22} {'fault':<44} " + " ".join(f"{verdict:>11}" for verdict in VERDICTS)]
-    for (role, api, fault), verdicts in sorted(rows.items()):
+    for (role, api, fault), verdicts in runs_by_verdict(table):
         counts = " ".join(f"{verdicts[verdict] or '':>11}" for verdict in VERDICTS)
         lines.append(f"{role:<12} {api:<22} {fault:<44} {counts}")
     return lines
